@@ -1,11 +1,17 @@
-"""Merge the sections of two bundles: the later bundle wins, lists of modules are joined by module."""
+"""Merge a section of several bundles: the later bundle wins, lists of modules are joined by module.
+
+Each function but `merge_module_lists` takes the values of all the bundles at once and copies each value once, so that a
+bundle with hundreds of includes takes as long for each as one with a few. What it returns shares nothing with them.
+"""
 
 from __future__ import annotations
 
 from copy import deepcopy
+from functools import reduce
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
-from ..documents.dicts import deep_merge
+from ..documents.dicts import deep_merge, merge_into
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,8 +33,13 @@ def merge_module_lists(
 
     Raises `TypeError` with the place of an entry that is not a mapping.
     """
+    return join_module_lists([base, override])
+
+
+def join_module_lists(lists: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Do as `merge_module_lists` does with any number of lists."""
     merged: dict[EntryKey, dict[str, Any]] = {}
-    for name, entries in (("base", base), ("override", override)):
+    for name, entries in zip(chain(("base",), repeat("override")), lists, strict=False):
         for number, entry in enumerate(entries):
             if not isinstance(entry, dict):
                 raise TypeError(f"{name}[{number}]: a module must be a mapping, not {type(entry).__name__}")
@@ -41,47 +52,60 @@ def merge_module_lists(
     return list(merged.values())
 
 
-def merge_sessions(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """Return two session sections merged; a different orchestrator or context drops the config of the former one."""
-    kept = dict(base)
+def merge_sessions(sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return session sections merged; a different orchestrator or context drops the config of the former one."""
+    return reduce(_merge_session, sections[1:], deepcopy(dict(sections[0])))
+
+
+def _merge_session(base: dict[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge a section into `base`, and return it."""
     for name in ("orchestrator", "context"):
         specs = (base.get(name), override.get(name))
         before, after = (spec.get("module") if isinstance(spec, dict) else spec for spec in specs)
         if name in override and before != after:
-            kept.pop(name, None)
-            kept.pop(f"{name}_source", None)
+            base.pop(name, None)
+            base.pop(f"{name}_source", None)
     if "provider_preferences" in override:  # their order would make no sense joined
-        kept.pop("provider_preferences", None)
-    return deep_merge(kept, override)
+        base.pop("provider_preferences", None)
+    merge_into(base, override)
+    return base
 
 
-def merge_permissions(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rules of both, with the stricter mode: a bundle loosens nothing of one that it includes.
+def merge_deep(sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return sections merged as by `deep_merge`."""
+    merged = deepcopy(dict(sections[0]))
+    for section in sections[1:]:
+        merge_into(merged, section)
+    return merged
+
+
+def merge_permissions(sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the rules of all, with the strictest mode: a bundle loosens nothing of one that it includes.
 
     An `allow` of one bundle counts for calls without a rule of the other.
     """
-    merged = deep_merge(base, override)
-    modes = {base.get("mode"), override.get("mode")} - {None}
+    merged = merge_deep(sections)
+    modes = {section.get("mode") for section in sections} - {None}
     if modes:
         merged["mode"] = min(modes, key=("read-only", "ask", "auto").index)
     return merged
 
 
-def merge_by_name(base: Sequence[Any], override: Sequence[Any]) -> list[Any]:
+def merge_by_name(lists: Sequence[Sequence[Any]]) -> list[Any]:
     """Return each `name` once: in the place of the first, with the content of the last."""
-    return list({config.name: config for config in (*base, *override)}.values())
+    return list({config.name: config for configs in lists for config in configs}.values())
 
 
-def merge_keys(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of both with copies of their values; values are replaced, not merged."""
-    return deepcopy({**base, **override})
+def merge_keys(sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the keys of all with copies of their values; values are replaced, not merged."""
+    return deepcopy({key: value for section in sections for key, value in section.items()})
 
 
-def override_value(base: Any, override: Any) -> Any:
-    """Return a copy of the later value, or of the former one where there is no later one."""
-    return deepcopy(override if override not in (None, "") else base)
+def override_value(values: Sequence[Any]) -> Any:
+    """Return a copy of the last value that there is, or of the first."""
+    return deepcopy(next((value for value in reversed(values) if value not in (None, "")), values[0]))
 
 
-def override_list(base: Sequence[Any], override: Sequence[Any]) -> list[Any]:
-    """Return a copy of the later list, also of an empty one."""
-    return list(override)
+def override_list(lists: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return a copy of the last list, also of an empty one."""
+    return list(lists[-1])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ..documents.dicts import deep_merge
@@ -12,7 +13,7 @@ from .merge import merge_module_lists
 from .sections import SECTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from ..documents.positions import Place, Positions
@@ -119,36 +120,48 @@ class Bundle:
         Sessions and `spawn` are merged deep, modules by `merge_module_lists`, background sessions by name, contexts
         add up under `bundle:name`; name, version, folder and file are the last one's.
         """
-        merged = self
-        for other in others:
-            merged = merged._merge(other)
-        return merged if others else deepcopy(self)
-
-    def _merge(self, top: Bundle) -> Bundle:
-        below, above = (replace(each, context=each._full_context()) for each in (self, top))
+        if not others:
+            return deepcopy(self)
+        bundles, top = (self, *others), others[-1]
+        values = {each.name: [getattr(bundle, each.name) for bundle in bundles] for each in SECTIONS}
+        values["context"] = [{}]  # below: a name may be that of a file only with the bundles so far
         merged = Bundle(
             name=top.name,
             version=top.version,
-            description=top.description or self.description,
+            description=_last(bundles, "description"),
             namespace_root=top.namespace_root,
-            base_path=top.base_path or self.base_path,
-            source_base_paths={**top.source_base_paths, **self.source_base_paths},
+            base_path=_last(bundles, "base_path"),
             source_path=top.source_path,
             digest=top.digest,
-            problems=[*self.problems, *(problem for problem in top.problems if problem not in self.problems)],
-            guard=top.guard or self.guard,
-            **{each.name: each.merge(getattr(below, each.name), getattr(above, each.name)) for each in SECTIONS},
+            guard=_last(bundles, "guard"),
+            **{each.name: each.merge(values[each.name]) for each in SECTIONS},
         )
-        for mapping in ("_pending_context", "_pending_agents", "origins", "local_sources", "places"):
-            setattr(merged, mapping, {**getattr(self, mapping), **getattr(top, mapping)})
-        layers = [*(self.layers or [self]), *(top.layers or [top])]
+        for mapping in ("origins", "local_sources", "places"):
+            setattr(merged, mapping, _join(getattr(each, mapping) for each in bundles))
+        layers = [layer for bundle in bundles for layer in bundle.layers or [bundle]]
         merged.layers = list({id(layer): layer for layer in reversed(layers)}.values())[::-1]  # each at its last place
-        merged.resolve_pending_context()
+        merged._join_problems(bundles)
+        merged._join_contexts(bundles)
         return merged
 
-    def _full_context(self) -> dict[str, Path]:
-        """Return the context files by their names in other bundles, `bundle:name`."""
-        return {name if ":" in name else f"{self.name}:{name}": path for name, path in self.context.items()}
+    def _join_problems(self, bundles: Sequence[Bundle]) -> None:
+        """Take the warnings of all; one of two bundles is that of the first."""
+        known: set[Problem] = set()
+        for bundle in bundles:
+            self.problems += [problem for problem in bundle.problems if problem not in known]
+            known.update(bundle.problems)
+
+    def _join_contexts(self, bundles: Sequence[Bundle]) -> None:
+        """Take the context files of all, and find those that one names in another as soon as both are there."""
+        self.context = dict(bundles[0].context)
+        self._pending_context = dict(bundles[0]._pending_context)
+        self._pending_agents = _join(each._pending_agents for each in bundles)
+        self.source_base_paths = dict(bundles[0].source_base_paths)
+        for below, top in pairwise(bundles):
+            self.context = {**_full_names(self.context, below.name), **_full_names(top.context, top.name)}
+            self._pending_context.update(top._pending_context)
+            self.source_base_paths = {**top.source_base_paths, **self.source_base_paths}
+            self.resolve_pending_context()
 
     def to_mount_plan(self) -> dict[str, Any]:
         """Return a copy of the sections for a session, without empty ones."""
@@ -215,3 +228,18 @@ class Bundle:
             if root is not None and not leaves(root, root / inside):
                 self.context[name] = root / inside
                 del self._pending_context[name]
+
+
+def _last(bundles: Sequence[Bundle], name: str) -> Any:
+    """Return the field of the last bundle that has one."""
+    return next((value for each in reversed(bundles) if (value := getattr(each, name))), getattr(bundles[0], name))
+
+
+def _join(mappings: Iterable[Mapping[Any, Any]]) -> dict[Any, Any]:
+    """Return the keys of all; a later value wins."""
+    return {key: value for mapping in mappings for key, value in mapping.items()}
+
+
+def _full_names(context: Mapping[str, Path], bundle: str) -> dict[str, Path]:
+    """Return the context files of a bundle by their names in other bundles, `bundle:name`."""
+    return {name if ":" in name else f"{bundle}:{name}": path for name, path in context.items()}

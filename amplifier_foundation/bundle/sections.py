@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_core.frozen import frozen
 
-from ..documents.dicts import deep_merge
 from .merge import (
+    join_module_lists,
     merge_by_name,
+    merge_deep,
     merge_keys,
-    merge_module_lists,
     merge_permissions,
     merge_sessions,
     override_list,
@@ -22,7 +22,7 @@ from .merge import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ..documents.positions import KeyPath
 
@@ -46,8 +46,8 @@ class Section:
     """Its key in the front matter, and its field of `Bundle`."""
     schema: str
     """Its type in the names of `schema`: as text, because this table works without pydantic."""
-    merge: Callable[[Any, Any], Any]
-    """Return the values of two bundles merged; the second one wins, and neither is shared."""
+    merge: Callable[[Sequence[Any]], Any]
+    """Return the values of several bundles merged; a later one wins, and none is shared."""
     build: Callable[[Any], Any] = _keep
     """Return the field's value for validated front matter; None is an empty section.
 
@@ -78,7 +78,7 @@ def _modules(name: str, kind: str, *prefixes: str, entry: str = "ModuleEntry") -
     return Section(
         name,
         f"list[{entry}]",
-        merge_module_lists,
+        join_module_lists,
         build=lambda entries: [_build_mapping(entry) for entry in entries or ()],
         modules=ModuleKind(kind, prefixes),
         is_mounted=True,
@@ -101,11 +101,11 @@ SECTIONS = (
     Section(
         "spawn",
         "SpawnSection",
-        deep_merge,
+        merge_deep,
         build=lambda section: dict(section or {}),  # a null stays: it resets the value of an included bundle
         is_mounted=True,
     ),
-    Section("budget", "BudgetConfig", deep_merge, build=_build_mapping),
+    Section("budget", "BudgetConfig", merge_deep, build=_build_mapping),
     Section("permissions", "PermissionsSection", merge_permissions, build=_build_mapping),
     Section(
         "context",

@@ -69,12 +69,17 @@ def deep_merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str
     Mappings are merged by key and lists are joined without duplicates; other values of `override` win.
     """
     merged = deepcopy(dict(base))
+    merge_into(merged, override)
+    return merged
+
+
+def merge_into(base: dict[str, Any], override: Mapping[str, Any]) -> None:
+    """Do as `deep_merge` does with `base` itself."""
     for key, value in override.items():
-        known = merged.get(key)
+        known = base.get(key)
         if isinstance(known, dict) and isinstance(value, dict):
-            merged[key] = deep_merge(known, value)
+            merge_into(known, value)
         elif isinstance(known, list) and isinstance(value, list):
             known += [deepcopy(item) for item in value if item not in known]
         else:
-            merged[key] = deepcopy(value)
-    return merged
+            base[key] = deepcopy(value)

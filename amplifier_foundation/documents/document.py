@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 4 * 1024 * 1024
 """Size of the largest bundle file."""
-KEPT_DOCUMENTS, KEPT_BYTES = 256, 32 * 1024 * 1024
+KEPT_DOCUMENTS, KEPT_BYTES = 2_048, 32 * 1024 * 1024
 """Limits of the cache of parsed documents: number and memory."""
 
 _CHECK = Check("documents", (Path(__file__), Path(yaml_reader.__file__)))

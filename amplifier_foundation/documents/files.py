@@ -162,15 +162,15 @@ def back_up(path: Path | str, suffix: str = ".backup") -> None:
         replace_file(source.with_name(source.name + suffix), source.read_bytes(), _mode_of(source))
 
 
-def write_whole(path: Path | str, text: str) -> None:
+def write_whole(path: Path | str, text: str, *, is_durable: bool = True) -> None:
     """Replace a file's text atomically: after a crash the file holds the old or the new text.
 
     A new file is private (0600), an old one keeps its permissions; missing folders are created. A symlink's target is
-    written. Raises `OSError`.
+    written. One that need not be durable may be lost or cut when the power fails. Raises `OSError`.
     """
     target = _real(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(target, text.encode("utf-8"), _mode_of(target))
+    replace_file(target, text.encode("utf-8"), _mode_of(target), is_durable=is_durable)
 
 
 def _real(path: Path | str) -> Path:
@@ -187,7 +187,7 @@ def _mode_of(path: Path) -> int:
     return stat.S_IMODE(mode)
 
 
-def replace_file(path: Path, data: bytes, mode: int) -> None:
+def replace_file(path: Path, data: bytes, mode: int, *, is_durable: bool = True) -> None:
     """Put a new file with these permissions in the place of what is at `path`, atomically; a symlink is not followed.
 
     Raises `OSError`.
@@ -198,12 +198,15 @@ def replace_file(path: Path, data: bytes, mode: int) -> None:
             file.write(data)
             file.flush()
             os.fchmod(descriptor, mode)
-            os.fsync(descriptor)
+            if is_durable:
+                os.fsync(descriptor)
         Path(new).replace(path)
     except BaseException:
         with suppress(OSError):
             Path(new).unlink()
         raise
+    if not is_durable:
+        return
     descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)  # the rename is durable once its folder is
     try:
         os.fsync(descriptor)

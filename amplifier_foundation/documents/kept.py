@@ -11,6 +11,7 @@ import json
 import os
 import stat
 from contextlib import suppress
+from random import getrandbits
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32  # an import of hashlib takes ten times as long
 
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 FOLDER = "cache"
 MAX_BYTES = 4 * 1024 * 1024
 """Size of the largest entry."""
-MOST = 500
-"""Entries of one check; the oldest are removed first."""
+MOST = 2_000
+"""Entries of one check, and a few; the oldest are removed first."""
+COUNT_AT = 32
+"""Of so many files that are kept, one has the entries counted: a count takes as long as the rest."""
 
 
 class Kept(NamedTuple):
@@ -65,11 +68,9 @@ class Check(NamedTuple):
                     return
                 for folder in (entry.parent.parent, entry.parent):
                     folder.mkdir(0o700, exist_ok=True)
-                write_whole(entry, text)
-                entries = list(entry.parent.iterdir())
-                if len(entries) > MOST:
-                    for old in sorted(entries, key=lambda each: each.stat().st_mtime_ns)[: MOST // 5]:
-                        old.unlink()
+                write_whole(entry, text, is_durable=False)  # a cut entry is none, and the file is checked again
+                if not getrandbits(32) % COUNT_AT:
+                    _remove_oldest(entry.parent)
 
     def _entry_of(self, path: Path | str) -> Path:
         # Two paths of one number replace each other's entries: the key has the whole path.
@@ -77,3 +78,10 @@ class Check(NamedTuple):
 
     def _key(self, path: Path | str, about: str) -> str:
         return repr((str(path), about, [module.stat().st_mtime_ns for module in self.modules]))
+
+
+def _remove_oldest(folder: Path) -> None:
+    entries = list(folder.iterdir())
+    if len(entries) > MOST:
+        for old in sorted(entries, key=lambda each: each.stat().st_mtime_ns)[: len(entries) - MOST + MOST // 5]:
+            old.unlink()

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from .subscription import Subscription
 
 
+_FEW = 8
+"""Waiters that are kept without a look at whether they wait still."""
+
+
 class Channel:
     """The events of one filter; `count` is their number so far, and the position of the next one."""
 
@@ -33,6 +37,7 @@ class Channel:
         self.count = len(backlog)
         self._forget = forget
         self._waiters: list[asyncio.Future[None]] = []
+        self._most_waiters = _FEW
         self._due: list[tuple[int, int, ref[LiveSubscription]]] = []
         self._serial = count()
         self._append = self.log.tail.events.append
@@ -73,9 +78,10 @@ class Channel:
 
     def news(self) -> asyncio.Future[None]:
         """Return a future for the next event, or for the next reader to leave."""
-        if len(self._waiters) > 2 * len(self.members) + 8:  # some gave up waiting
+        if len(self._waiters) >= self._most_waiters:  # some may have given up waiting
             self._waiters = [waiter for waiter in self._waiters if not waiter.done()]
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._most_waiters = 2 * len(self._waiters) + _FEW
+        waiter: asyncio.Future[None] = asyncio.Future()
         self._waiters.append(waiter)
         return waiter
 

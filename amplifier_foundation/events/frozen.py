@@ -59,20 +59,31 @@ class FrozenList(list[Any]):
 
 def freeze(data: Mapping[str, Any]) -> FrozenDict:
     """Return a copy of `data` that nobody can change; frozen data is returned as it is."""
-    if data.__class__ is FrozenDict:
+    if type(data) is FrozenDict:
         return data
     frozen = FrozenDict(data)
     for value in frozen.values():
-        if value.__class__ not in ATOMS:
+        if type(value) not in ATOMS:
             return FrozenDict({key: _freeze_value(value) for key, value in frozen.items()})
     return frozen
 
 
 def _freeze_value(value: Any) -> Any:
-    if value.__class__ in ATOMS or value.__class__ is FrozenList:
+    if type(value) in ATOMS or type(value) is FrozenList:
         return value
     if isinstance(value, Mapping):
         return freeze(value)
     if isinstance(value, list):
         return FrozenList(map(_freeze_value, value))
-    return tuple(map(_freeze_value, value)) if value.__class__ is tuple else deepcopy(value)
+    return tuple(map(_freeze_value, value)) if type(value) is tuple else deepcopy(value)
+
+
+def thaw(value: Any) -> Any:
+    """Return frozen data as plain dictionaries and lists; `freeze` makes the same data of them again."""
+    if type(value) in ATOMS:
+        return value
+    if isinstance(value, FrozenDict):
+        return {key: thaw(each) for key, each in value.items()}
+    if isinstance(value, FrozenList):
+        return list(map(thaw, value))
+    return tuple(map(thaw, value)) if type(value) is tuple else value

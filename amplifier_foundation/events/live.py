@@ -147,24 +147,24 @@ class LiveSubscription(Subscription):
 
     async def _ready(self) -> bool:
         while not self.closed:
-            if not self._advance():
+            waiting = length_hint(self._unread) or self._advance()
+            if not waiting:
                 await self._channel.news()
                 continue
-            self.settle()  # may skip events, or close
+            if waiting > self.queue_size or self._block.next is not None:
+                self.settle()  # may skip events, or close
             if not self.closed:
                 return True
         return False
 
-    def _advance(self) -> bool:
-        """Return whether this block or the next holds an unread event."""
-        if length_hint(self._unread):
-            return True
+    def _advance(self) -> int:
+        """Begin to read what follows an exhausted iterator; return the number of unread events in its block."""
         position = len(self._events_read)
         if self._block.next is not None:
             self._block, position = self._block.next, 0
             self._events_read = self._block.events
         self._unread = _iterate_from(self._events_read, position)  # an exhausted iterator does not see new events
-        return length_hint(self._unread) > 0
+        return len(self._events_read) - position
 
 
 class ContentSubscription(LiveSubscription):

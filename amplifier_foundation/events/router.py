@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from dataclasses import replace
 from itertools import count
+from random import getrandbits
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from amplifier_core.clock import Clock, SystemClock
@@ -84,6 +85,7 @@ class EventRouter:
     def __init__(self, store: Inbox | None = None, *, history: int = HISTORY, clock: Clock | None = None) -> None:
         self._store = store
         self._clock = clock or SystemClock()
+        self._now = self._clock.now
         self._number = count(1).__next__
         self._history: deque[SessionEvent] = deque(maxlen=max(1, history))
         self._channels: dict[Filter | Channel, Channel] = {}
@@ -123,8 +125,9 @@ class EventRouter:
         With a store, it is durable before anybody sees it. Only subscribers with `overflow="block"` make it wait.
         Triggers hear the events of their own `project`, and those without one.
         """
-        number = self._number()
-        event = new_event(event_name, freeze(data), source_session_id, self._clock.now(), cause, depth, number, project)
+        frozen, number = freeze(data), self._number()
+        event_id = getrandbits(128).to_bytes(16, "little").hex()  # half the time of formatting the number
+        event = new_event(event_name, frozen, source_session_id, self._now(), event_id, cause, depth, number, project)
         if self._waits:
             event = await self._wait(event)
         self._history.append(event)

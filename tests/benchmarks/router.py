@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import sys
+import tracemalloc
 from collections import defaultdict
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -16,44 +19,129 @@ from typing import TYPE_CHECKING, Any, Protocol
 from amplifier_foundation.events import EventRouter
 
 from .environment import peers_python
-from .measure import Row, in_turns
+from .measure import Figure, Row, awaited, curve, in_turns
 from .peers import OURS
 from .worker import worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from .measure import Sample
+
 logger = logging.getLogger(__name__)
 
 SUBSCRIBERS = {1: 1 / 2.5, 10: 1 / 4, 1_000: 1 / 6}
 """How many read, and the goal: times what a queue for each takes."""
 LATENCY = 1.5  # goal: times asyncio.Queue
-MEMORY = 300 * 10**6  # goal: bytes
+MEMORY = 1 / 3  # goal: times a deque of the same events
+QUEUE = 0.5  # goal: times a queue for each
+READERS = 1, 20, 500, 10_000
+EVENTS = 1_000_000
+WAITING = 8_000, 32_000, 96_000, 256_000
+"""Events before a reader, for a curve."""
+SLICE = 4_096
+"""Events that are emitted and read at each point of it; the blocks of the log hold a quarter."""
 
 NAME, DATA = "work:completed", {"task_id": "123", "n": 1}
 BURST = 100
 """Events that are emitted before the readers get to run; what fits in the queues."""
 
 
-async def rows() -> AsyncIterator[Row]:
-    """Emit to 1, 10 and 1,000 readers; wake one; let a million events wait."""
-    for readers, at_most in SUBSCRIBERS.items():
-        bursts = max(2, 200 // readers)
-        rounds = 15 if readers < 1_000 else 5
-        candidates = (EventRouter, QueuePerSubscriber, BareQueues)
-        ours, limit, queue = await in_turns(
-            *(partial(_delivered, make, readers, bursts) for make in candidates), rounds=rounds
-        )
-        what = f"an event emitted, and read by {readers:,}"
-        yield Row(f"{what} / a queue for each", ours, limit, at_most_ratio=at_most)
-        yield Row(f"{what} / asyncio.Queue", ours, queue)
-    async for row in _beside_blinker():
-        yield row
+async def deliveries(readers: int, at_most: float) -> AsyncIterator[Row]:
+    """Emit to so many readers."""
+    candidates = (EventRouter, QueuePerSubscriber, BareQueues)
+    samples = [partial(_delivered, make, readers, max(2, 200 // readers)) for make in candidates]
+    ours, limit, queue = await in_turns(*samples, rounds=15 if readers < 1_000 else 7)
+    what = f"an event emitted, and read by {readers:,}"
+    yield Row(f"{what} / a queue for each", ours, limit, at_most_ratio=at_most)
+    yield Row(f"{what} / asyncio.Queue", ours, queue)
+
+
+async def latency() -> AsyncIterator[Row]:
+    """Wake one reader."""
     ours, limit = await in_turns(partial(_latency, EventRouter), partial(_latency, BareQueues), rounds=15)
     yield Row("from emit to a reader that waits, median / asyncio.Queue", ours, limit, at_most_ratio=LATENCY)
-    async with worker(OURS, "backlog") as process:
-        yield Row("memory of 1,000,000 events that wait", await process.measure("memory"), at_most=MEMORY, unit="B")
-        yield Row("events lost of these", await process.measure("lost"), at_most=0, unit="")
+
+
+async def backlog() -> AsyncIterator[Row]:
+    """Let a million events wait."""
+    async with worker(OURS, "backlog") as process, worker(OURS, "backlog") as reference:
+        memory, limit = await process.measure("memory"), await reference.measure("by_hand")
+        what = f"memory of {EVENTS:,} events that wait / a deque of them"
+        yield Row(what, memory, limit, at_most_ratio=MEMORY, unit="B")
+        yield Row("events lost of these", await process.measure("lost"), EVENTS, at_most_ratio=0, unit="")
+
+
+async def waiting() -> AsyncIterator[Row]:
+    """Emit and read where more and more events wait.
+
+    Up to `LOOSE` blocks of them are kept as they are, and more are packed: an event that waits so long takes twice the
+    time of one that is read soon. The curve begins where all but those are packed.
+    """
+    emitted, read = await _behind_a_backlog(rounds=5)
+    yield curve("an event emitted where so many wait", list(zip(WAITING, emitted, strict=True)))
+    yield curve("an event read where so many wait", list(zip(WAITING, read, strict=True)))
+
+
+async def beside_blinker() -> AsyncIterator[Row]:
+    """Emit to as many as a signal of blinker calls, one after the other."""
+    peers = peers_python()
+    async with AsyncExitStack() as processes:
+        asking = [await processes.enter_async_context(worker(peers, "signals"))] if peers else []
+        for readers in SUBSCRIBERS:
+            samples: list[Sample] = [partial(_delivered, EventRouter, readers, max(2, 200 // readers))]
+            samples += [each.sample(f"send_{readers}") for each in asking]
+            ours, *theirs = await in_turns(*samples, rounds=5)
+            limit = theirs[0] if theirs else None
+            yield Row(f"an event emitted, and read by {readers:,} / blinker", ours, limit, note="not installed")
+
+
+async def subscribers() -> AsyncIterator[Row]:
+    """Emit to more and more subscribers, with one filter and with a filter each; weigh them beside queues."""
+    shared = await in_turns(*(partial(_delivered, EventRouter, size, max(1, 20 // size)) for size in READERS), rounds=7)
+    each = [Figure(taken / size for taken in figure.rounds) for size, figure in zip(READERS, shared, strict=True)]
+    yield curve("an event read, by the number of its readers", list(zip(READERS, each, strict=True)))
+    emitted = await in_turns(*map(_emitting_beside, READERS), rounds=7)
+    yield curve("an event emitted, by the number of other filters", list(zip(READERS, emitted, strict=True)))
+    subscribe, queue = partial(EventRouter().subscribe, [NAME]), partial(asyncio.Queue[Any], BURST)
+    sizes = [(_weigh(size, subscribe), _weigh(size, queue)) for size in READERS]
+    what = "memory of a subscriber, by their number"
+    yield curve(what, [(size, ours / size) for size, (ours, _) in zip(READERS, sizes, strict=True)], unit="B")
+    ours, limit = sizes[-1]
+    yield Row(f"memory of {READERS[-1]:,} subscribers / asyncio.Queue", ours, limit, at_most_ratio=QUEUE, unit="B")
+
+
+def _emitting_beside(filters: int) -> Sample:
+    """Return what an event takes that nobody reads, beside subscribers to so many other names."""
+    router = EventRouter()
+    open_ones = [router.subscribe([f"other-{number}:*"]) for number in range(filters)]
+
+    async def sample() -> float:
+        assert len(open_ones) == filters
+        return await awaited(lambda: router.emit(NAME, DATA, "session-1"), 1_000)()
+
+    return sample
+
+
+def _weigh(count: int, make: Callable[[], Any]) -> int:
+    """Return the bytes of so many objects."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        kept = [make() for _ in range(count)]
+        return tracemalloc.get_traced_memory()[0] - sys.getsizeof(kept)
+    finally:
+        tracemalloc.stop()
+
+
+PARTS = (
+    *(partial(deliveries, readers, at_most) for readers, at_most in SUBSCRIBERS.items()),
+    beside_blinker,
+    latency,
+    backlog,
+    waiting,
+    subscribers,
+)
 
 
 class Router(Protocol):
@@ -92,6 +180,21 @@ async def _latency(make: Callable[[], Router]) -> float:
     return median(taken)
 
 
+async def _behind_a_backlog(rounds: int) -> tuple[list[Figure], list[Figure]]:
+    """Return the seconds of an event emitted and of one read, for each number of events that wait."""
+    emitted, read = ([list[float]() for _ in WAITING] for _ in range(2))
+    for _ in range(rounds):
+        router, there = EventRouter(), 0
+        stream = aiter(router.subscribe([NAME], queue_size=None))
+        for size, emits, reads in zip(WAITING, emitted, read, strict=True):
+            await awaited(lambda: router.emit(NAME, DATA, "session-1"), size - there)()  # noqa: B023
+            gc.collect()
+            emits.append(await awaited(lambda: router.emit(NAME, DATA, "session-1"), SLICE)())  # noqa: B023
+            reads.append(await awaited(lambda: anext(stream), SLICE)())  # noqa: B023
+            there = size
+    return list(map(Figure, emitted)), list(map(Figure, read))
+
+
 @asynccontextmanager
 async def _reading(router: Router, readers: int, read: Callable[[Any], None] | None = None) -> AsyncIterator[None]:
     async def run(events: AsyncIterator[Any]) -> None:
@@ -114,18 +217,6 @@ async def _settle() -> None:
     """Let every reader that is woken read all there is."""
     for _ in range(3):
         await asyncio.sleep(0)
-
-
-async def _beside_blinker() -> AsyncIterator[Row]:
-    peers = peers_python()
-    async with AsyncExitStack() as processes:
-        asking = [await processes.enter_async_context(worker(peers, "signals"))] if peers else []
-        for readers in SUBSCRIBERS:
-            samples = [partial(_delivered, EventRouter, readers, max(2, 200 // readers))]
-            samples += [each.sample(f"send_{readers}") for each in asking]
-            ours, *theirs = await in_turns(*samples, rounds=5)
-            limit = theirs[0] if theirs else None
-            yield Row(f"an event emitted, and read by {readers:,} / blinker", ours, limit, note="not installed")
 
 
 @dataclass

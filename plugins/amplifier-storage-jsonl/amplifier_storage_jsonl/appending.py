@@ -1,10 +1,12 @@
 """Append messages with one write and one flush, whatever the length of the transcript.
 
 The files of the last used sessions stay open: opening takes as long as the rest of an append before the disk works, and
-after closing a file the file system looks for room anew.
+after closing a file the file system looks for room anew. Of more sessions the facts are remembered: to read them anew
+takes 30 µs, to see that they still hold 4 µs.
 
 Invariants: the lock is held from the look at the mark to the end of the write; lines are on the disk before the mark
-counts them; a failed write is cut off again.
+counts them; a failed write is cut off again; a remembered fact counts only for the version of `metadata.json`, and the
+text of the mark, that it was read from.
 """
 
 # Names are text here: a path object takes longer than most operations on it, and an append would wait for it.
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.errors import StoreError
 
-from .files import open_file, translate_errors, unavailable, write_all
+from .files import open_file, unavailable, write_all
 from .lines import checksum
 from .marks import Mark, read_line, to_mark
 from .records import start_of
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 _OPEN = 32
 """Sessions whose files stay open."""
+_KNOWN = 1_024
+"""Sessions whose facts are remembered without their files; a kilobyte each."""
 
 
 class Appends:
@@ -41,8 +45,10 @@ class Appends:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self._open: dict[str, _OpenSession] = {}
+        self._open: dict[str, _Session] = {}
         """The last used one at the end."""
+        self._closed: dict[str, _Session] = {}
+        """Those that were open before; the last closed one at the end."""
         self._using = threading.Lock()
 
     def append(self, session_id: str, bodies: Sequence[bytes], at: int) -> int:
@@ -51,12 +57,13 @@ class Appends:
         With another count than `at`, nothing is written. Raises `StoreDamaged`, `StoreUnavailable`, `SessionNotFound`.
         """
         with self._using:
-            session = self._open.pop(session_id, None) or _open_session(self._tree.find(session_id))
+            session = self._open.pop(session_id, None) or self._closed.pop(session_id, None)
+            session = session or _Session(self._tree.find(session_id))
             while (count := session.append(bodies, at)) is None:
-                session = _open_session(self._tree.find(session_id))
+                session = _Session(self._tree.find(session_id))
             self._open[session_id] = session
             if len(self._open) > _OPEN:
-                self._open.pop(next(iter(self._open))).close()
+                self._close_oldest()
             return count
 
     def close(self) -> None:
@@ -66,14 +73,20 @@ class Appends:
                 session.close()
             self._open.clear()
 
+    def _close_oldest(self) -> None:
+        session_id, session = next(iter(self._open.items()))
+        self._open.pop(session_id).close()
+        self._closed[session_id] = session
+        if len(self._closed) > _KNOWN:
+            self._closed.pop(next(iter(self._closed)))
 
-class _OpenSession:
-    """Hold a session's open lock and transcript, and the facts of their last use."""
 
-    def __init__(self, folder: SessionFolder, lock: int) -> None:
+class _Session:
+    """Hold a session's lock and transcript, open from its first append until `close`, and the facts of its last use."""
+
+    def __init__(self, folder: SessionFolder) -> None:
         self._folder = folder
-        self._lock = lock
-        self._transcript = -1
+        self._lock = self._transcript = -1
         self._inode = (0, 0)
         self._version: tuple[int, int, int] | None = None
         self._first = 0
@@ -87,8 +100,7 @@ class _OpenSession:
         """
         count = None
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
-            if self._is_in_place():
+            if self._hold_lock() and self._is_in_place():
                 mark = self._current_mark()
                 there = self._first + mark.count
                 if there == at and bodies:
@@ -107,11 +119,26 @@ class _OpenSession:
         return count
 
     def close(self) -> None:
-        """Close the files."""
-        fcntl.flock(self._lock, fcntl.LOCK_UN)  # a process forked meanwhile holds the file too
+        """Close the files; idempotent."""
+        if self._lock >= 0:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)  # a process forked meanwhile holds the file too
         for file in (self._lock, self._transcript):
             if file >= 0:
                 os.close(file)
+        self._lock = self._transcript = -1
+        self._inode = (0, 0)
+
+    def _hold_lock(self) -> bool:
+        """Return whether the lock is held: a folder that was there before may be gone."""
+        if self._lock < 0:
+            try:
+                self._lock = open_file(self._folder.lock, os.O_RDWR | os.O_CREAT)
+            except (FileNotFoundError, NotADirectoryError):
+                if self._version is None:
+                    raise
+                return False
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        return True
 
     def _is_in_place(self) -> bool:
         """Return whether the session's folder is still the same; reread a changed `metadata.json`."""
@@ -164,11 +191,3 @@ class _OpenSession:
             raise
         with suppress(OSError):  # the messages are on the disk; the next append finds them without the mark
             os.pwrite(self._lock, self._line, 0)
-
-
-def _open_session(folder: SessionFolder) -> _OpenSession:
-    with translate_errors(folder.path):
-        try:
-            return _OpenSession(folder, open_file(folder.lock, os.O_RDWR | os.O_CREAT))
-        except FileNotFoundError as error:
-            raise folder.missing_error() from error

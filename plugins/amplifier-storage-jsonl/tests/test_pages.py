@@ -9,7 +9,8 @@ import pytest
 
 from amplifier_core.errors import StoreDamaged
 from amplifier_core.storage import SessionRecord
-from amplifier_storage_jsonl import open_jsonl
+from amplifier_storage_jsonl import appending, open_jsonl
+from amplifier_storage_jsonl.folder import SessionFolder
 from amplifier_storage_jsonl.store import JsonlStore
 
 if TYPE_CHECKING:
@@ -126,9 +127,15 @@ async def test_a_part_does_not_need_what_another_process_is_about_to_acknowledge
     assert store.read_sync("s", COUNT - 1) == [messages[-1], {"n": 2000, "by": "another tool"}]
 
 
-# appends to sessions whose files are open
+# appends to sessions whose files are open, and to those that are only remembered
 
 
+@pytest.fixture(params=[0, 32])
+def open_sessions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(appending, "_OPEN", request.param)
+
+
+@pytest.mark.usefixtures("open_sessions")
 async def test_an_append_finds_a_session_that_was_moved_replaced_or_made_again(store: JsonlStore, folder: Path) -> None:
     await store.create(SessionRecord("s", project="/work/app"))
     assert await store.append("s", [{"n": 0}], at=0) == 1
@@ -150,6 +157,7 @@ async def test_an_append_finds_a_session_that_was_moved_replaced_or_made_again(s
     await other.close()
 
 
+@pytest.mark.usefixtures("open_sessions")
 async def test_an_append_sees_what_other_processes_did_to_a_session(store: JsonlStore, base: Path) -> None:
     other = open_jsonl({"folder": base})
     await store.create(SessionRecord("s"))
@@ -162,6 +170,30 @@ async def test_an_append_sees_what_other_processes_did_to_a_session(store: Jsonl
     assert await store.append("fork", [{"own": 4}], at=4) == 5
     assert await store.read("fork") == [{"n": 0}, *({"own": n} for n in range(1, 5))]
     await other.close()
+
+
+async def test_the_facts_of_a_closed_session_are_read_once_and_those_of_few_are_remembered(
+    store: JsonlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def document(folder: SessionFolder) -> dict[str, Any]:
+        read.append(folder.session_id)
+        return read_document(folder)
+
+    read_document = SessionFolder.document
+    for name, most in (("_OPEN", 0), ("_KNOWN", 2)):
+        monkeypatch.setattr(appending, name, most)
+    for number in range(3):
+        await store.create(SessionRecord(f"s{number}"))
+    monkeypatch.setattr(SessionFolder, "document", document)
+    for at in range(3):
+        for name in ("s0", "s1"):
+            assert await store.append(name, [{"n": at}], at=at) == at + 1
+    assert read == ["s0", "s1"]
+    await store.append("s2", [{}], at=0)  # pushes out the one that was closed first
+    await store.append("s0", [{}], at=3)
+    assert read == ["s0", "s1", "s2", "s0"]
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="only Linux tells which files are open")

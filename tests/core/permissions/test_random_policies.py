@@ -5,9 +5,14 @@ from __future__ import annotations
 import fnmatch
 import os
 import random
+import re
 from typing import Any
 
-from amplifier_core.permissions import Call, Policy, parse_permissions
+from amplifier_core.permissions import Access, Call, Policy, parse_permissions
+from amplifier_core.permissions.calls import Kind
+from amplifier_core.permissions.policy import EFFECTS
+from amplifier_core.permissions.protected import fold
+from amplifier_core.permissions.rules import Rule, RuleGroup, describe_pattern
 
 COUNT = int(os.environ.get("COUNT", "10000"))
 SEED = os.environ.get("SEED", "20261122")
@@ -101,3 +106,28 @@ def test_random_policies_agree_with_a_naive_evaluator() -> None:
             assert decided == naive_decision(sections, tool, value), (SEED, number, sections, tool, value)
             seen[decided] += 1
     assert min(seen.values()) > COUNT / 10, seen
+
+
+PIECES = ("a", "b", "A.b", "/", "*", "**/", "/**", "?", "[ab]", "[!a-]", r"\*", r"\[", *"(|- .ßÉ~", " *")
+KINDS: tuple[Kind, ...] = ("read", "write", "command", "host", "event", "other")
+
+
+def test_the_first_of_many_rules_that_fits_decides_as_if_each_were_compared() -> None:
+    chance = random.Random(SEED)
+    fitting = 0
+    for _ in range(COUNT // 100):
+        kind, effect = chance.choice(KINDS), chance.choice(EFFECTS)
+        texts = ["".join(chance.choices(PIECES, k=chance.randint(1, 4))) for _ in range(chance.choice((1, 5, 40)))]
+        rules = [Rule(effect, "tool", chance.choice((None, *[text] * 30))) for text in texts]
+        group = RuleGroup(effect, rules, kind)
+        folds = kind == "host" or (effect != "allow" and kind in ("read", "write"))
+        for _ in range(20):
+            value = "".join(chance.choices("aAbB./ -*[(|~ß", k=chance.randint(0, 4)))
+            access = Access(kind, value, form="decoded")
+            compared = fold(value) if folds else value
+            regexes = [describe_pattern(rule.pattern, kind, folds=folds) for rule in rules]
+            fits = [re.fullmatch(regex, compared, re.DOTALL) is not None for regex in regexes]
+            expected = rules[fits.index(True)] if any(fits) else None
+            assert group.find(access) is expected, (value, expected)
+            fitting += expected is not None
+    assert fitting > COUNT // 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from amplifier_foundation.bundle import (
     problems_of,
 )
 from amplifier_foundation.bundle.includes import include_tree
+from amplifier_foundation.documents.positions import Place
+from amplifier_foundation.documents.problems import warning_at
 
 
 def bundle(name: str, **sections: Any) -> Bundle:
@@ -46,6 +49,52 @@ def test_module_lists_merge_by_module_and_instance_in_the_order_first_seen() -> 
         {"module": "u"},
         {"module": "p", "instance_id": "two"},
     ]
+
+
+def random_bundle(chance: random.Random, folder: Path) -> Bundle:
+    def some(*values: Any) -> Any:
+        return chance.choice(values)
+
+    entries = [
+        {
+            "module": some("m", "n"),
+            "config": {some("a", "b"): [chance.randint(0, 2)]},
+            some("stand_in", "sandbox"): True,
+        }
+        for _ in range(chance.randint(0, 2))
+    ]
+    session = {
+        some("orchestrator", "context"): some("x", {"module": "x", "config": {some("a", "b"): 1}}, {"module": "y"}),
+        some("orchestrator_source", "provider_preferences"): some(["p"], ["q"]),
+    }
+    name = some("one", "two", "three")
+    return Bundle(
+        name,
+        description=some("", "A", "B"),
+        session=session,
+        tools=entries,
+        permissions={"mode": some("auto", "ask", None), "deny": [some("s", "t")]},
+        spawn={"timeout": some(None, 1, 2), "exclude_tools": some([], ["a"], ["b"])},
+        agents={some("x", "y"): {"description": some("A", "B")}},
+        context={some("file", "one:file"): folder / some("a", "b")},
+        instruction=some(None, "", "A", "B"),
+        base_path=some(None, folder),
+        source_base_paths={name: folder / some("a", "b")},
+        _pending_context={some("file", "other", "two:file"): f"{some('one', 'two')}:c.md"},
+        problems=[warning_at(Place("f"), "AMP100", some("A", "B"))],
+    )
+
+
+def test_many_bundles_at_once_are_the_same_as_one_after_the_other(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    for _ in range(300):
+        first, *others = [random_bundle(chance, tmp_path) for _ in range(chance.randint(2, 6))]
+        in_turn = first
+        for other in others:
+            in_turn = in_turn.compose(other)
+        at_once = first.compose(*others)
+        assert at_once == in_turn
+        assert list(map(id, at_once.layers)) == list(map(id, in_turn.layers))
 
 
 def test_the_later_bundle_wins_and_neither_is_changed() -> None:
