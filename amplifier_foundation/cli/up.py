@@ -24,7 +24,7 @@ from .app import (
     use_inbox,
 )
 from .completing import complete_bundles, complete_servers
-from .loops import run_async
+from .loops import end_start, run_async
 from .servers import make_server_host
 from .view import RunView
 
@@ -203,6 +203,7 @@ async def _run(
         )
         if running is None:
             return
+        end_start()
         if host is not None:
             await stack.enter_async_context(host.run_later())
         reloading = Reloading(running, partial(_load_again, plugins=plugins, folder=folder), view.note)

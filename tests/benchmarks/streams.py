@@ -149,7 +149,7 @@ for piece in asked:
 
 async def rows() -> AsyncIterator[Row]:
     """Stream long answers, many answers at once, and ask once in new processes."""
-    async with _services() as url:
+    async with serving() as url:
         for service in SERVICES:
             yield await _piece(service, f"{url}/{LONG}")
         for service in SERVICES:
@@ -160,7 +160,7 @@ async def rows() -> AsyncIterator[Row]:
 
 
 @asynccontextmanager
-async def _services() -> AsyncIterator[str]:
+async def serving() -> AsyncIterator[str]:
     """Run the services in a process of their own; yield their address."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
@@ -181,7 +181,7 @@ class _Listener:
     """A session that asks a service, and the count of the pieces it has heard."""
 
     def __init__(self, service: Service, url: str, loader: ModuleLoader) -> None:
-        config = {"base_url": url, "api_key": KEY, "model": service.model, **_more(service)}
+        config = {"base_url": url, "api_key": KEY, "model": service.model, **more_config(service)}
         plan: dict[str, Any] = {
             "session": {"orchestrator": "loop-streaming", "context": "context-simple"},
             "providers": [{"module": f"provider-{service.name}", "config": config}],
@@ -208,7 +208,7 @@ class _Listener:
         return self._heard
 
 
-def _more(service: Service) -> dict[str, Any]:
+def more_config(service: Service) -> dict[str, Any]:
     return {"api": "responses"} if service.name == "openai" else {}
 
 
@@ -271,7 +271,7 @@ async def _first_request(service: Service) -> Row:
     async with WireServer(answer) as server:
         with TemporaryDirectory() as place:
             folder, config = Path(place), {"base_url": server.url, "api_key": "${BENCH_KEY}", "model": service.model}
-            given = "".join(f", {name}: '{value}'" for name, value in (config | _more(service)).items())
+            given = "".join(f", {name}: '{value}'" for name, value in (config | more_config(service)).items())
             bundle = f"providers: [{{module: provider-{service.name}, config: {{{given[2:]}}}}}]"
             (folder / "bundle.md").write_text(f"---\nbundle: {{name: bench}}\n{bundle}\n---\n", encoding="utf-8")
             script = service.script.format(key=KEY, url=server.url, model=service.model)
