@@ -45,6 +45,8 @@ Result = TypeVar("Result")
 
 GRACE = 10.0
 """Seconds for running sessions to finish after the first signal."""
+VERBS = {"up": "Watching", "worker": "Working for"}
+"""What a process does with the folders of its bundles, once all triggers are armed."""
 TICK = 1.0
 """Seconds between two updates of the live table, and checks of the log's length."""
 
@@ -212,8 +214,7 @@ async def _run(
         async with beside(notifier.pings()):
             with notifier.ready(", ".join(each.bundle.name for each in running)):
                 async with beside(reloading.run(), keep_counts(view, store, running, log)):
-                    verb = "Watching" if role == "up" else "Working for"
-                    view.note(f"{verb} {', '.join(each.project for each in running)}. {how} stops.")
+                    view.note(f"{VERBS[role]} {', '.join(each.project for each in running)}. {how} stops.")
                     async with hearing_keys(view, running, store, stopper):
                         await (_drain(running, stopper) if once else stopper.wait())
             if stopper.is_asked:

@@ -22,7 +22,7 @@ print(*sys.modules, file=sys.stderr)
 """
 HEAVY = {"rich", "tempfile", "watchdog", "yaml", "importlib_metadata"}
 READING = HEAVY | {"asyncio", "pydantic"}
-UNUSED = {"amplifier_core.store_administration", "amplifier_core.utils.retry"}
+UNUSED = {"amplifier_core.store_administration", "amplifier_core.utils.retry", "amplifier_foundation.cli.profiling"}
 OF_SESSIONS = {"amplifier_foundation.bundle.prepared", "amplifier_foundation.sources.cache"}
 
 
