@@ -111,15 +111,6 @@ class BackgroundSessionManager:
         """
         return await self._start(config)
 
-    async def start_all(self, configs: Sequence[BackgroundSessionConfig]) -> None:
-        """Start background sessions side by side, as `start` does; the first error ends the other starts."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                for config in configs:
-                    group.create_task(self._start(config))
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-
     async def _start(self, config: BackgroundSessionConfig, *, catches_up: bool = True) -> str:
         self._refuse_a_second(config.name)
         self._started += 1

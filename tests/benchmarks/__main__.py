@@ -27,6 +27,7 @@ AREAS = (
     "files",
     "timers",
     "startup",
+    "felt",
     "peers",
     "stores",
     "jsonl",
