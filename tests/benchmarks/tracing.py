@@ -46,7 +46,7 @@ server.serve_forever()
 async def rows() -> AsyncIterator[Row]:
     """Measure turns with one tool call: four spans, and the measurements of two model calls."""
     address = _start_collector()
-    hook = {"module": "hooks-otel", "config": {"endpoint": address}}
+    hook: dict[str, object] = {"module": "hooks-otel", "config": {"endpoint": address}}
     plain, traced = await _session([]), await _session([hook])
     without, with_hook, by_hand = await in_turns(
         _turns(plain), _turns(traced, exports=True), _by_hand(address), rounds=15
