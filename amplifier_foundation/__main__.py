@@ -7,8 +7,8 @@ import sys
 
 # Until the command line can answer it in one line, Ctrl-C ends the program without a traceback.
 signal.signal(signal.SIGINT, signal.SIG_DFL)
-# Imports make many objects and little garbage: a short command, and a first turn, end before the first collection.
-gc.set_threshold(100_000, 20, 20)
+# Imports make many objects and little garbage: no collection walks through them. `cli.loops.end_start` ends that.
+gc.set_threshold(1_000_000, 20, 20)
 # Schemas of this program need no plugins of pydantic; looking for them reads every distribution.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 # SIGHUP has `up` look at its bundles: until it can, the signal must not end it.

@@ -20,7 +20,8 @@
 | `keys`, `state`, `status_log`, `log_events` | names in the store; state; activities of observers, events of the log |
 | `data_folder`, `descriptors` | notice that the data folder is gone, or no descriptor is free |
 | `working_folder` | keeps the working folder of the process |
-| `retention`, `store_upkeep`, `partial_store` | forget old data, back up the store, complete a small storage |
+| `retention`, `store_upkeep` | forget old data, back up the store |
+| `partial_store`, `memory_inbox` | complete a small storage |
 | `stalling`, `freezing` | report a blocked loop; end a process that C code holds |
 | `live_feed`, `following` | show the turns of running sessions, and follow them from another process |
 | `servers` | runs the servers of packages beside the background sessions |

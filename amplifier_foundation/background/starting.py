@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from ..bundle.background_config import BackgroundSessionConfig
     from ..bundle.model import PreparedBundle
+    from .manager import BackgroundSessionManager
     from .state import Engine
     from .watch import Watch
 
@@ -40,6 +41,16 @@ ARMING = 60.0
 """Seconds until a start stops waiting for the triggers to be armed."""
 
 logger = logging.getLogger(__name__)
+
+
+async def start_all(manager: BackgroundSessionManager, configs: Sequence[BackgroundSessionConfig]) -> None:
+    """Start background sessions side by side; the first error ends all starts. Raises as `manager.start` does."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for config in configs:
+                group.create_task(manager.start(config))
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
 
 
 async def prepare_state(

@@ -149,10 +149,20 @@ def _keep_entry_points() -> None:
 @click.option("--safe-mode", is_flag=True, help="Load no plugins.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.option("-q", "--quiet", is_flag=True, help="Print results and errors only.")
+@click.option(
+    "--profile",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write where the time goes to FILE, as folded stacks.",
+)
 @click.version_option(package_name="amplifier", message="%(prog)s %(version)s")
 @click.pass_context
-def cli(ctx: click.Context, safe_mode: bool, debug: bool, quiet: bool) -> None:
+def cli(ctx: click.Context, safe_mode: bool, debug: bool, quiet: bool, profile: str | None) -> None:
     """Run AI-agent sessions, on request and in the background."""
+    if profile is not None:
+        from .profiling import start_profile
+
+        ctx.call_on_close(start_profile(profile))
     ctx.obj = {"safe_mode": safe_mode, "debug": debug, "quiet": quiet}
     import logging
 

@@ -19,7 +19,7 @@ from amplifier_core.errors import AmplifierError, SessionConflict
 from .app import plugins_of, require_runnable, use_inbox
 from .loops import run_in_loop
 from .output import console, print_session_tree
-from .view import RunView
+from .view import PlainLines, RunView
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -166,7 +166,7 @@ async def _print_result(store: DurableStore, project: str, fork: SessionRecord, 
 
     deliveries = await store.deliveries(project=project, limit=1_000)
     roots = forest(await store.sessions(project=project), deliveries)
-    out = view.out if view.out.is_terminal else console()
+    out = console() if isinstance(view.out, PlainLines) else view.out
     out.print()
     print_session_tree(roots, "Sessions", out)
     out.print("\nEvents and the sessions they woke")

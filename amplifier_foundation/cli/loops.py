@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from functools import partial, wraps
 from types import coroutine
@@ -14,6 +15,18 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 _ENTER = object()
 
+STARTING, STARTED = (1_000_000, 20, 20), (100_000, 20, 20)
+"""Thresholds of the garbage collector: until a command has started, and from then on."""
+START = 10.0
+"""Seconds after which a command counts as started that does not say so itself."""
+
+
+def end_start() -> None:
+    """Collect garbage as usual from now on, and never again look at what the start has made: its modules stay."""
+    if gc.get_threshold() == STARTING:  # else this is no process of `amplifier`, or its start is over
+        gc.freeze()
+        gc.set_threshold(*STARTED)
+
 
 def run_async(work: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine to its end, and let the processes of its sessions end."""
@@ -24,6 +37,9 @@ def run_async(work: Coroutine[Any, Any, Result]) -> Result:
 
 async def run_to_end(work: Coroutine[Any, Any, Result]) -> Result:
     """Await a coroutine, then the ends of the processes of its sessions."""
+    from asyncio import get_running_loop
+
+    get_running_loop().call_later(START, end_start)
     try:
         return await work
     finally:

@@ -24,7 +24,7 @@ from .app import (
     use_inbox,
 )
 from .completing import complete_bundles, complete_servers
-from .loops import run_async
+from .loops import end_start, run_async
 from .servers import make_server_host
 from .view import RunView
 
@@ -45,6 +45,8 @@ Result = TypeVar("Result")
 
 GRACE = 10.0
 """Seconds for running sessions to finish after the first signal."""
+VERBS = {"up": "Watching", "worker": "Working for"}
+"""What a process does with the folders of its bundles, once all triggers are armed."""
 TICK = 1.0
 """Seconds between two updates of the live table, and checks of the log's length."""
 
@@ -203,6 +205,7 @@ async def _run(
         )
         if running is None:
             return
+        end_start()
         if host is not None:
             await stack.enter_async_context(host.run_later())
         reloading = Reloading(running, partial(_load_again, plugins=plugins, folder=folder), view.note)
@@ -211,8 +214,7 @@ async def _run(
         async with beside(notifier.pings()):
             with notifier.ready(", ".join(each.bundle.name for each in running)):
                 async with beside(reloading.run(), keep_counts(view, store, running, log)):
-                    verb = "Watching" if role == "up" else "Working for"
-                    view.note(f"{verb} {', '.join(each.project for each in running)}. {how} stops.")
+                    view.note(f"{VERBS[role]} {', '.join(each.project for each in running)}. {how} stops.")
                     async with hearing_keys(view, running, store, stopper):
                         await (_drain(running, stopper) if once else stopper.wait())
             if stopper.is_asked:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.utils.secrets import redact_all, redact_text
 
-from ..documents.safe_text import one_line
+from ..documents.safe_text import one_line, plain
 from ..operations.columns import add_counts, cell, columns_of, new_row, reset_counts
 from ..operations.history import LINE, describe, first_line
 from .output import console, timestamp
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
     from types import TracebackType
-    from typing import Self
+    from typing import Self, TextIO
 
     from rich.console import Console, RenderableType
     from rich.text import Text
@@ -61,12 +63,35 @@ STRIKING = ("tool", "held", "dead", "refused", "skipped", "trigger_failed", "sto
 _STATES = {"running": "green", "paused": "yellow", "degraded": "yellow", "stopping": "yellow", "failed": "red"}
 
 
+class PlainLines:
+    """Prints lines to a pipe or a file: without colours, and without the time that rich takes to import."""
+
+    is_terminal = False
+    width = 500
+    """As wide as `output.console` is there."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def print(self, line: str) -> None:
+        """Print a line at once. Raises `OSError` when its reader is gone."""
+        self._stream.write(f"{plain(line)}\n")
+        self._stream.flush()
+
+
+def output_of(stream: TextIO) -> Console | PlainLines:
+    """Return what prints the lines of background sessions to a stream; only colours need rich."""
+    if stream.isatty() or "FORCE_COLOR" in os.environ:
+        return console(err=stream is sys.stderr)
+    return PlainLines(stream)
+
+
 class RunView:
     """Prints activities as they come; a terminal also gets a table of the background sessions below them."""
 
-    def __init__(self, out: Console | None = None, *, quiet: bool = False, dated: bool = False) -> None:
+    def __init__(self, out: Console | PlainLines | None = None, *, quiet: bool = False, dated: bool = False) -> None:
         """With `dated`, lines begin with date and time in UTC, for a log file."""
-        self.out = out or console()
+        self.out = out or output_of(sys.stdout)
         self.changed = True
         """Whether an activity came after the last `show_counts`."""
         self.shows_tools = True
@@ -85,7 +110,7 @@ class RunView:
         self._refresh: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
-        if self.is_live:
+        if self.is_live and not isinstance(self.out, PlainLines):
             from rich.live import Live
 
             live = Live(self._table(), console=self.out, transient=True, auto_refresh=False)
@@ -151,27 +176,31 @@ class RunView:
 
     def say(self, kind: str, queue: str, text: str, session_id: str | None = None) -> None:
         """Print one line; that of a session has the end of its id, to tell it from others beside it."""
-        from rich.text import Text
-
         mark, style = MARKS[kind]
-        line = Text.assemble((self._now(), "dim"), " ", (mark, style), " ", (f"{queue:<12}", "bold"), " ")
-        if session_id:
-            line.append(f"{tag_of(session_id)} ", "dim")
-        line.append(redact_text(text), style if kind in STRIKING else "")
-        self._print(line)
+        self._print(
+            (f"{self._now()} ", "dim"),
+            (f"{mark} ", style),
+            (f"{queue:<12} ", "bold"),
+            (f"{tag_of(session_id)} " if session_id else "", "dim"),
+            (redact_text(text), style if kind in STRIKING else ""),
+        )
 
     def note(self, text: str) -> None:
         """Print a line for the person at the terminal."""
-        from rich.text import Text
-
         text = redact_text(text)
-        self._print(Text(f"{self._now()} {text}" if self._dated else text, style="bold yellow"))
+        self._print((f"{self._now()} {text}" if self._dated else text, "bold yellow"))
 
-    def _print(self, line: Text) -> None:
+    def _print(self, *parts: tuple[str, str]) -> None:
+        """Print texts with their styles as one line."""
         if self._quiet:
             return
         try:
-            self.out.print(line)
+            if isinstance(self.out, PlainLines):
+                self.out.print("".join(text for text, _ in parts))
+            else:
+                from rich.text import Text
+
+                self.out.print(Text.assemble(*parts))
         except (OSError, SystemExit):  # the reader is gone, and rich would exit: the background sessions go on
             self._quiet = True
             self._refresh = lambda: None

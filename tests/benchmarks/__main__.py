@@ -28,6 +28,7 @@ AREAS = (
     "files",
     "timers",
     "startup",
+    "felt",
     "peers",
     "stores",
     "growth_store",

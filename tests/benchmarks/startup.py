@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from time import perf_counter
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from .measure import Row, in_turns
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from .measure import Sample
 
@@ -46,27 +47,41 @@ SETTINGS = "fetch: {timeout: 60}\nretention: {keep: 30}\n"
 ROUNDS = 15
 
 
-async def rows() -> AsyncIterator[Row]:
-    """Run short commands, and load the plugins, in new processes."""
+async def listed() -> AsyncIterator[Row]:
+    """Run `--help` in new processes."""
     shown, nothing = await in_turns(run_command(PROGRAM, "--help"), run_command(*NOTHING), rounds=ROUNDS)
     yield Row("amplifier --help / python -c pass", shown, nothing, at_most_ratio=HELP_RATIO)
-    with TemporaryDirectory() as place:
-        (Path(place) / "bundle.md").write_text(BUNDLE, encoding="utf-8")
-        await run_command(PROGRAM, "trust", "--yes", folder=place)()
-        await run_command(PROGRAM, "run", "hello", folder=place)()
-        limits = [*((command, READING_RATIO) for command in READING)]
-        limits += [(("run", "hello"), TURN_RATIO)]
+
+
+async def commands() -> AsyncIterator[Row]:
+    """Run short commands in new processes."""
+    with _place() as place:
+        limits = [*((command, READING_RATIO) for command in READING), (("run", "hello"), TURN_RATIO)]
         for command, ratio in limits:
             took, nothing = await in_turns(
                 run_command(PROGRAM, *command, folder=place), run_command(*NOTHING), rounds=ROUNDS
             )
             yield Row(f"amplifier {' '.join(command)} / python -c pass", took, nothing, at_most_ratio=ratio)
+
+
+async def shares() -> AsyncIterator[Row]:
+    """Measure the shares of a settings file and of the plugins."""
+    with _place() as place:
         yield await _settings(place)
         yield await _plugins(place)
-    yield await _tools()
 
 
-async def _tools() -> Row:
+@contextmanager
+def _place() -> Iterator[str]:
+    """Make a folder with a trusted bundle and one turn of it."""
+    with TemporaryDirectory() as place:
+        (Path(place) / "bundle.md").write_text(BUNDLE, encoding="utf-8")
+        for command in (("trust", "--yes"), ("run", "hello")):
+            subprocess.run((PROGRAM, *command), check=True, capture_output=True, cwd=place, env=_environ(place))
+        yield place
+
+
+async def tools() -> AsyncIterator[Row]:
     """Run a turn with every tool package of the checkout, and one with two of them; no tool is called."""
     with TemporaryDirectory() as place:
         folders = [Path(place) / "all", Path(place) / "two"]
@@ -79,7 +94,10 @@ async def _tools() -> Row:
         samples = [run_command(PROGRAM, "run", "hello", folder=str(folder)) for folder in folders]
         took, limit = await in_turns(*samples, rounds=ROUNDS)
     what = f"amplifier run hello with {len(ALL_TOOLS)} tool packages / with {len(TWO_TOOLS)}"
-    return Row(what, took, limit, at_most_ratio=TOOLS_RATIO)
+    yield Row(what, took, limit, at_most_ratio=TOOLS_RATIO)
+
+
+PARTS = (listed, commands, shares, tools)
 
 
 async def _settings(place: str) -> Row:
@@ -95,7 +113,7 @@ async def _settings(place: str) -> Row:
             rounds=ROUNDS,
         )
     what = "a settings file, its share of amplifier ps / python -c pass"
-    return Row(what, max(0.0, configured - plain), nothing, at_most_ratio=SETTINGS_RATIO)
+    return Row(what, configured - plain, nothing, at_most_ratio=SETTINGS_RATIO)
 
 
 async def _plugins(place: str) -> Row:
@@ -107,7 +125,7 @@ async def _plugins(place: str) -> Row:
         rounds=ROUNDS,
     )
     what = "load_plugins(), its share of a new process / import pydantic"
-    return Row(what, max(0.0, loaded - imported), library - nothing, at_most_ratio=PLUGINS_RATIO)
+    return Row(what, loaded - imported, library - nothing, at_most_ratio=PLUGINS_RATIO)
 
 
 def compiled() -> dict[str, str]:
@@ -116,11 +134,13 @@ def compiled() -> dict[str, str]:
     return {**environ, "PYTHONPYCACHEPREFIX": str(Path(gettempdir()) / "amplifier-bench-modules")}
 
 
+def _environ(folder: str) -> dict[str, str]:
+    return {**compiled(), "AMPLIFIER_HOME": str(Path(folder) / "home")}
+
+
 def run_command(*command: str, folder: str | None = None) -> Sample:
     """Return a sample of a command with compiled modules; its data folder is in `folder`."""
-    environ = compiled()
-    if folder is not None:
-        environ["AMPLIFIER_HOME"] = str(Path(folder) / "home")
+    environ = compiled() if folder is None else _environ(folder)
 
     async def sample() -> float:
         start = perf_counter()

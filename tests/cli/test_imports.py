@@ -22,7 +22,7 @@ print(*sys.modules, file=sys.stderr)
 """
 HEAVY = {"rich", "tempfile", "watchdog", "yaml", "importlib_metadata"}
 READING = HEAVY | {"asyncio", "pydantic"}
-UNUSED = {"amplifier_core.store_administration", "amplifier_core.utils.retry"}
+UNUSED = {"amplifier_core.store_administration", "amplifier_core.utils.retry", "amplifier_foundation.cli.profiling"}
 OF_SESSIONS = {"amplifier_foundation.bundle.prepared", "amplifier_foundation.sources.cache"}
 
 
@@ -87,3 +87,33 @@ def test_a_host_alone_imports_nothing_of_many_hosts(command: tuple[str, ...], fo
     heavy = {each for each in loaded if each.startswith("amplifier_foundation.background.hosts.")}
     assert heavy <= {"amplifier_foundation.background.hosts.sharing"}
     assert "amplifier_core.shared_stores" not in loaded
+
+
+def test_background_sessions_for_a_pipe_import_neither_colours_nor_repairs_nor_stores_in_memory(folder: Path) -> None:
+    text = BUNDLE.replace("---\n", "---\nbackground_sessions: [{name: idle}]\n", 1)
+    (folder / "bundle.md").write_text(text)
+    loaded = modules_of("up", "--once", folder=folder)
+    assert "amplifier_foundation.background.worker" in loaded
+    unused = {"rich", "amplifier_storage_sqlite.salvaging", "amplifier_core.testing"}
+    assert loaded & unused == set()
+
+
+def test_the_garbage_of_a_start_is_collected_as_usual_when_it_is_over(folder: Path) -> None:
+    program = """
+import gc, sys
+import amplifier_foundation.__main__
+from amplifier_foundation.cli import invoke
+assert gc.get_threshold() == (1_000_000, 20, 20)
+invoke(sys.argv[1:])
+print(*gc.get_threshold(), gc.get_freeze_count() > 0)
+"""
+    for command, shown in (("run", "100000 20 20 True"), ("ps", "1000000 20 20 False")):
+        done = subprocess.run(
+            [sys.executable, "-c", program, command, *(["hello"] if command == "run" else [])],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.splitlines()[-1] == shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import socket
@@ -12,7 +13,9 @@ from typing import Any
 import pytest
 
 from amplifier_foundation.cli import exits
-from amplifier_foundation.cli.running.live import OurMarkdown, find_last_block
+from amplifier_foundation.cli.consoles import QuietCursor
+from amplifier_foundation.cli.running import live
+from amplifier_foundation.cli.running.live import LiveTerminal, OurMarkdown, find_last_block
 
 PROVIDER = '''
 import asyncio
@@ -263,3 +266,17 @@ def test_a_question_of_a_hook_gets_the_line_that_is_typed_for_it(terminals: Any,
     model.tell(answer="Nothing more.")
     person.until(r"Nothing more\.")
     assert not Path("a.txt").exists()
+
+
+def test_a_piece_of_text_after_a_pause_is_drawn_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "REFRESHES", 1 / 3600)
+    terminal, out = LiveTerminal(), io.StringIO()
+    terminal.console = QuietCursor(file=out, force_terminal=True)
+    terminal._drawn -= 3600
+    terminal.wait("")
+    terminal.add("first", 0)
+    assert "first" in out.getvalue()
+    terminal.add(" second", 0)
+    assert "second" not in out.getvalue()  # it waits for the next drawing
+    assert terminal.finish() == "first second"
+    assert "first second" in out.getvalue()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
 REFRESHES = 12.5
-"""Drawings of the moving part, in a second."""
+"""Drawings of the moving part, in a second; a piece of a text that comes after a pause is drawn at once."""
 ROOM = 2
 """Rows of the screen that unfinished text leaves free."""
 
@@ -40,6 +40,8 @@ class LiveTerminal:
         self.console = QuietCursor(file=sys.stdout, highlight=False)
         """The terminal, for others who draw at it."""
         self._live: Live | None = None
+        self._drawn = 0.0
+        """When a piece was drawn at once."""
         self._rest = ""
         self._shown = ""
         self._block: Any = None
@@ -62,7 +64,10 @@ class LiveTerminal:
         if end:
             self._print(self._rest[:end])
             self._rest = self._rest[end:]
-        self._draw(_Tail(self._rest))
+        now = time.monotonic()
+        is_due = now - self._drawn >= 1 / REFRESHES
+        self._drawn = now if is_due else self._drawn
+        self._draw(_Tail(self._rest), at_once=is_due)
 
     def finish(self) -> str:
         """Print the rest of the text, and return all of it; a sign of life stays."""
@@ -100,9 +105,9 @@ class LiveTerminal:
         self._has_blocks = True
         self.console.print(OurMarkdown(text))
 
-    def _draw(self, moving: RenderableType) -> None:
+    def _draw(self, moving: RenderableType, *, at_once: bool = False) -> None:
         if self._live is not None:
-            self._live.update(moving)
+            self._live.update(moving, refresh=at_once)
             return
         self._live = Live(
             moving,

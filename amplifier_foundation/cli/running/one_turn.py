@@ -11,6 +11,7 @@ from ...documents.safe_text import plain
 from ...sessions.failures import describe_failure, find_provider_error
 from ...spawning.turn_facts import FactReporter
 from ..app import plugins_of, use_store
+from ..loops import end_start
 from ..trusting import Asking, confirm_here
 from .approving import Approvals
 from .choosing import choose
@@ -45,6 +46,7 @@ async def one_turn(ctx: click.Context, wanted: Wanted, prompt: str, view: View) 
         async with open_chosen(ctx, chosen, store, plugins, wanted, approvals, attach) as (conversation, workers):
             if not prompt and not await conversation.is_cut():
                 raise click.UsageError("the last turn was not interrupted; give a prompt")
+            end_start()
             watch.attach(conversation.session)
             approvals.attach(conversation.session, conversation.record.name)
             presses = Presses()

@@ -17,6 +17,7 @@ from ...documents.safe_text import plain
 from ...sessions.failures import describe_failure
 from ...spawning.turn_facts import FactReporter
 from ..app import plugins_of, use_store
+from ..loops import end_start
 from ..output import plural
 from ..trusting import Asking
 from .approving import Approvals
@@ -102,6 +103,7 @@ class Talk:
         """Converse in one session; return the next one, None at the end."""
         approvals = Approvals(own_terminal(), self._view.pause, self._typed.leave)
         async with open_chosen(self._ctx, chosen, store, plugins, wanted, approvals) as (conversation, workers):
+            end_start()
             self._watch.attach(conversation.session)
             approvals.attach(conversation.session, conversation.record.name)
             await self._greet(conversation)

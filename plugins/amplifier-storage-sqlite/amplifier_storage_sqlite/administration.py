@@ -18,7 +18,6 @@ from .copying import back_up, flush, forget_unfinished
 from .faults import damage_error, translate_errors
 from .message_search import clear_index
 from .opening import check, connect, place_of, require_place, restrict
-from .salvaging import salvage
 from .schema import APPLICATION_ID
 from .values import unplain
 
@@ -159,6 +158,8 @@ class SqliteAdministration:
         target = path or self.path.with_name(f"{self.path.stem}.salvaged-{_stamp()}.db")
         if os.path.lexists(target):
             raise StoreUnavailable(target, "is there already. Choose another path for the salvaged store")
+        from .salvaging import salvage  # not at import: every process that runs background sessions imports this module
+
         with translate_errors(target), TemporaryDirectory(prefix=".salvage-", dir=target.parent) as folder:
             new = Path(folder) / "store"
             found = salvage(self.path, new, Path(folder))

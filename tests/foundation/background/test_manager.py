@@ -31,6 +31,7 @@ from amplifier_foundation import (
     run_background,
 )
 from amplifier_foundation.background import status_log
+from amplifier_foundation.background.starting import start_all
 from amplifier_foundation.bundle import load_bundle
 from amplifier_foundation.bundle.prepared import PreparedBundle
 from amplifier_foundation.cli import exits
@@ -116,6 +117,29 @@ async def test_start_returns_when_the_triggers_are_armed(open_bench: OpenBench) 
         session_id = await bench.start()
         assert bench.kinds() == ["armed"]
         assert bench.manager.get_status(session_id)["status"] == "running"
+
+
+async def test_several_are_armed_side_by_side_and_an_error_of_one_ends_all_starts(
+    open_bench: OpenBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_bench() as bench:
+        first, second, third = (
+            BackgroundSessionConfig(name=name, triggers=[{"module": "trigger-fed"}])  # type: ignore[list-item]
+            for name in ("first", "second", "third")
+        )
+        together = asyncio.Barrier(2)
+
+        async def ready(self: FedTrigger) -> None:
+            await together.wait()  # one that is armed after the other waits here for ever
+
+        monkeypatch.setattr(FedTrigger, "ready", ready, raising=False)
+        async with asyncio.timeout(20):
+            await start_all(bench.manager, [first, second])
+        assert [each["name"] for each in bench.manager.get_status().values()] == ["first", "second"]
+        wrong = BackgroundSessionConfig(name="wrong", triggers=[{"module": "trigger-nowhere"}])  # type: ignore[list-item]
+        async with asyncio.timeout(20):
+            with pytest.raises(UnknownName, match="trigger-nowhere"):
+                await start_all(bench.manager, [third, wrong])  # the third would wait
 
 
 async def test_stop_cancels_task(open_bench: OpenBench) -> None:
