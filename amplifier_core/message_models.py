@@ -171,7 +171,9 @@ _set_fields, _set_names, _set_extra, _set_private = (
 
 
 def make_request(messages: Sequence[Mapping[str, Any]], tools: list[ToolSpec] | None = None) -> ChatRequest:
-    """Return `ChatRequest(messages=messages, tools=tools)` in half of its time: only the messages are validated.
+    """Return `ChatRequest(messages=messages, tools=tools)` in three quarters of its time (3.4 of 4.4 µs).
+
+    Only the messages are validated: the tools are models already.
 
     Raises pydantic's `ValidationError` for a message that is none.
     """
