@@ -237,7 +237,7 @@ class BackgroundSessionManager:
 
     async def _run_once(self, background: BackgroundSessionState, watches: list[Watch]) -> None:
         await take_up_work(self._engine, background)
-        async with asyncio.TaskGroup() as group:
+        async with self._engine.lookout.serving(background), asyncio.TaskGroup() as group:
             for watch in watches:
                 watch.task = group.create_task(watch.run())
             for _ in range(background.config.workers):
