@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from amplifier_core.due_queues import DueQueues
 from amplifier_core.errors import StoreUnavailable
@@ -67,7 +67,5 @@ class Lookout:
                 served[queue].wake.set()
 
     async def _find_due(self, project: str) -> set[str]:
-        store = self._engine.store
-        assert isinstance(store, DueQueues)
         now = self._engine.clock.now() if self._engine.member is None else None  # hosts go by the clock of their store
-        return await store.due_queues(project, now=now)
+        return await cast("DueQueues", self._engine.store).due_queues(project, now=now)

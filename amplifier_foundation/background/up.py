@@ -136,9 +136,7 @@ async def _start_all(
     manager: BackgroundSessionManager, bundle: Bundle, member: Member | None, router: EventRouter
 ) -> None:
     """Start the background sessions that are wanted, and from then on hear what other hosts store and ask."""
-    for config in bundle.background_sessions:
-        if await manager.is_wanted(config):
-            await manager.start(config)
+    await manager.start_all([config for config in bundle.background_sessions if await manager.is_wanted(config)])
     if member is not None:
         member.wakers += [router.look_again, manager.wake]
         member.followers.append(manager.follow_wishes)
