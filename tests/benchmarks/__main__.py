@@ -26,6 +26,7 @@ AREAS = (
     "hosts",
     "files",
     "timers",
+    "growth_triggers",
     "startup",
     "peers",
     "stores",

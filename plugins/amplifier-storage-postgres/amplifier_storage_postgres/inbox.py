@@ -33,7 +33,8 @@ _NEXT_DUE = """SELECT min(available_at) FROM @.deliveries WHERE project = %(proj
     AND state = 'pending' AND waits = 0 AND available_at > coalesce(%(now)s, @.clock())"""
 _DUE_QUEUES = """
     WITH RECURSIVE moment AS (SELECT coalesce(%(now)s, @.clock()) AS now), open (queue) AS (
-        SELECT min(queue) FROM @.deliveries WHERE project = %(project)s AND state IN ('pending', 'claimed') AND waits = 0
+        SELECT min(d.queue) FROM @.deliveries d
+        WHERE d.project = %(project)s AND d.state IN ('pending', 'claimed') AND d.waits = 0
         UNION ALL
         SELECT (SELECT min(d.queue) FROM @.deliveries d WHERE d.project = %(project)s AND d.queue > open.queue
             AND d.state IN ('pending', 'claimed') AND d.waits = 0)

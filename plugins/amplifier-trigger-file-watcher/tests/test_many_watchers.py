@@ -23,7 +23,7 @@ WATCHERS = 40
 def count_instances() -> int:
     """Return how many instances of inotify this process has."""
     links = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))  # noqa: PTH208 - one call
-    return sum(os.readlink(link) == "anon_inode:inotify" for link in links if link.is_symlink())
+    return sum(str(link.readlink()) == "anon_inode:inotify" for link in links if link.is_symlink())
 
 
 async def test_watchers_of_many_folders_take_one_instance_and_one_thread(
