@@ -100,7 +100,10 @@ PARTS = (arming_of_files, watched_files, sleeping_timers, declared_sessions)
 @asynccontextmanager
 async def _open(scripts: Sequence[str]) -> AsyncIterator[list[Worker]]:
     async with AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(worker(OURS, script)) for script in scripts]
+        processes = [await stack.enter_async_context(worker(OURS, script)) for script in scripts]
+        yield processes
+        for each in processes:
+            await each.measure("end")
 
 
 def _points(sizes: Sequence[int], figures: object) -> list[tuple[int, float]]:
