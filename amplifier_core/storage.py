@@ -11,6 +11,7 @@ A package implements one or more of these groups:
                      claim, renew, commit, nack, dead_letter, release     a worker handles a delivery
                      deliveries, find_deliveries, delivery_counts, next_due
                      redeliver, drop, purge, expired_sessions             administration
+    DueQueues        due_queues          one look for the idle workers of all queues (module `due_queues`)
     DocumentStore    write_documents, document, documents     small records, changed with events (module `documents`)
     DocumentSearch   search_documents                         … found by their words
     StoreViews       watch_commits, delivery_page, session_page, delivery_rates     what people look at (`store_views`)

@@ -77,7 +77,8 @@ SPAWNERS = {
     "amplifier_core/testing/trigger_checks.py:_first_of": "cancels it before it returns",
     "amplifier_core/testing/trigger_checks.py:_until_armed": "cancels it before it returns",
     "amplifier_core/testing/trigger_checks.py:_watching": "cancels it and waits for it at the end of its block",
-    "amplifier_foundation/background/starting.py:wait_until_armed": "cancels what it waits for before it returns",
+    "amplifier_foundation/background/lookout.py:serving": "one task for all, ended and awaited by the last",
+    "amplifier_foundation/background/starting.py:_wait_until_armed": "cancels what it waits for before it returns",
     "amplifier_foundation/background/manager.py:_stand_by": "one task a stopped one, ended and awaited by its start",
     "amplifier_foundation/background/manager.py:_start": "one task a background session, which `stop` ends and awaits",
     "amplifier_foundation/spawning/own_loops.py:begin": "`run` waits for it, and cancels it when cancelled itself",
@@ -122,7 +123,7 @@ SPAWNERS = {
     "amplifier_tool_filesystem/actions.py:run_to_end": "waits for it, also when it is cancelled itself",
     "amplifier_trigger_file_watcher/trigger.py:_pause": "cancels what it waits for before it returns",
     "amplifier_core/log_triggers.py:_next": "cancels what it waits for, and waits until that has ended",
-    "amplifier_trigger_timer/trigger.py:_interruptible_sleep": "cancels the sleep before it returns",
+    "amplifier_trigger_timer/sleeping.py:begin": "the timer waits for its sleep, and cancels it before it returns",
 }
 """Who may start a task outside a task group, and why that task has an owner all the same."""
 

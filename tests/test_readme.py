@@ -27,6 +27,7 @@ import amplifier_foundation
 from amplifier_core import TriggerContext, hookspecs, load_plugins, storage
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.documents import DocumentSearch, DocumentStore
+from amplifier_core.due_queues import DueQueues
 from amplifier_core.prompt_commands import collect_commands, expand_command
 from amplifier_core.shared_stores import ReceivingStore, SharedStore
 from amplifier_core.store_transfer import StoreTransfer
@@ -472,7 +473,7 @@ def test_the_defaults_of_a_background_session_are_those_of_the_code() -> None:
 
 def test_the_methods_of_a_store_are_those_of_the_code() -> None:
     of_sessions = (storage.SessionStorage, storage.SessionStore, storage.Inbox, storage.PromptDeliveries)
-    contracts = (*of_sessions, DocumentStore, DocumentSearch, StoreViews, MessageSearch, WordSearch)
+    contracts = (*of_sessions, DocumentStore, DocumentSearch, StoreViews, MessageSearch, WordSearch, DueQueues)
     contracts += (StoreTransfer, SharedStore, ReceivingStore)
     for row, contract in zip(table("| contract | methods |"), contracts, strict=True):
         methods = {name for name, each in vars(contract).items() if inspect.isfunction(each) and name[0] != "_"}

@@ -194,6 +194,12 @@ class MemoryInbox(MemoryDocuments):
         waiting = (kept.delivery for kept in later if has(kept.delivery, place) and not self._is_behind(kept))
         return min((each.available_at for each in waiting), default=None)
 
+    async def due_queues(self, project: str, *, now: datetime | None = None) -> set[str]:
+        """Return the queues of a project with a delivery to claim."""
+        due = now or self._now()
+        queues = {kept.delivery.queue for kept in self._deliveries.values() if kept.is_open()}
+        return {queue for queue in queues if self._due(project, queue, due)}
+
     async def delivery_counts(self, *, project: str | None = None, queue: str | None = None) -> list[DeliveryCounts]:
         """Return how the deliveries of each trigger fare."""
         groups: dict[tuple[str, str, str], list[Delivery]] = {}

@@ -6,10 +6,10 @@ import asyncio
 import logging
 import os
 import secrets
-from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.clock import Clock, SystemClock, wait_for
+from amplifier_core.clock import Clock, SystemClock
 from amplifier_core.errors import SessionConflict, SessionNotFound, StoreUnavailable
 from amplifier_core.plugins import load_plugins
 from amplifier_core.triggers import TriggerEvent, TriggerType
@@ -19,10 +19,18 @@ from .file_causes import FileCauses
 from .keys import MANUAL, manual_key, queue_key
 from .lifecycle import read_wish, save_wish
 from .partial_store import complete_store
-from .starting import has_work, prepare_state, skip_waiting_events, take_up_work, wait_until_armed
+from .starting import (
+    find_declaration,
+    has_work,
+    keep_running,
+    prepare_state,
+    skip_waiting_events,
+    take_up_work,
+    wait_until_armed,
+)
 from .state import Activity, BackgroundSessionState, Engine
 from .tasks import end_task, gather_all
-from .watch import LONGEST_PAUSE, accept, first_cause, make_watches
+from .watch import accept, make_watches
 from .worker import Worker
 
 if TYPE_CHECKING:
@@ -44,6 +52,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+TOGETHER = 32
+"""Background sessions that are armed at a time."""
 STORE_FILE = "store file"
 """The component with the problem when the store was damaged or lost; workers may still be able to use it."""
 
@@ -98,6 +108,7 @@ class BackgroundSessionManager:
         self._bundle = bundle
         self._project = project_of(parent_session.coordinator.get_capability("session.working_dir"))
         self._sessions: dict[str, BackgroundSessionState] = {}
+        self._named: dict[str, BackgroundSessionState] = {}  # the same ones
         self._watches: dict[str, list[Watch]] = {}
         self._started = 0
         parent_session.coordinator.register_cleanup(self._on_parent_stop)
@@ -109,9 +120,22 @@ class BackgroundSessionManager:
         `SessionConflict` for a running name, `UnknownName` and `TriggerConfigError` for its triggers and its runner,
         `BundleError` for its bundle.
         """
-        return await self._start(config)
+        [session_id] = await self.start_all([config])
+        return session_id
 
-    async def _start(self, config: BackgroundSessionConfig, *, catches_up: bool = True) -> str:
+    async def start_all(self, configs: Sequence[BackgroundSessionConfig]) -> list[str]:
+        """Start background sessions in their order; return their ids when the triggers of all are armed.
+
+        Some are armed at a time, so that what they store shares its way to the disk. Raises as `start` does.
+        """
+        ids = []
+        for first in range(0, len(configs), TOGETHER):
+            started = [await self._start(config) for config in configs[first : first + TOGETHER]]
+            await wait_until_armed(self._engine, started, self._watches)
+            ids += [each.session_id for each in started]
+        return ids
+
+    async def _start(self, config: BackgroundSessionConfig, *, catches_up: bool = True) -> BackgroundSessionState:
         self._refuse_a_second(config.name)
         self._started += 1
         background = await prepare_state(self._engine, config, self._bundle, self._project, self._started)
@@ -123,15 +147,15 @@ class BackgroundSessionManager:
             await skip_waiting_events(self._engine, background)
         self._refuse_a_second(config.name)
         await self._forget(config.name)
-        self._sessions[background.session_id] = background
+        self._sessions[background.session_id] = self._named[config.name] = background
         if wish == "stopped":
             self._stand_by(background)
-            return background.session_id
+            return background
         background.paused = wish == "paused"
         self._watches[background.session_id] = watches
-        background.task = asyncio.create_task(self._run(background, watches), name=f"background-{config.name}")
-        await wait_until_armed(self._engine, background, watches)
-        return background.session_id
+        running = keep_running(self._engine, background, partial(self._run_once, background, watches))
+        background.task = asyncio.create_task(running, name=f"background-{config.name}")
+        return background
 
     async def change(self, name: str, wish: Wish, *, grace: float = 10.0, save: bool = True) -> str:
         """Have a background session run, pause or be stopped from now on; return its id.
@@ -142,16 +166,16 @@ class BackgroundSessionManager:
         Raises `SessionNotFound`, and as `start` does.
         """
         background = next((each for each in self._sessions.values() if each.is_called(name)), None)
-        config = background.config if background is not None else self._declaration(name)
+        config = background.config if background is not None else find_declaration(self._bundle, name)
         if save:
             await save_wish(self._engine.store, self._project, self._queue(config.name, background), wish)
         if background is None:
-            return await self._start(config)
+            return await self.start(config)
         if wish == "stopped":
             await self.stop(background.session_id, grace=grace)
             self._stand_by(background)
         elif background.status == "stopped":
-            return await self._start(config)
+            return await self.start(config)
         else:
             background.paused = wish == "paused"
             background.wake.set()
@@ -173,13 +197,6 @@ class BackgroundSessionManager:
             return background.queue
         return queue_key(self._bundle.bundle.name, name) if self._bundle is not None else name
 
-    def _declaration(self, name: str) -> BackgroundSessionConfig:
-        declared = self._bundle.bundle.background_sessions if self._bundle is not None else []
-        found = next((each for each in declared if each.name == name), None)
-        if found is None:
-            raise SessionNotFound(name)
-        return found
-
     async def follow_wishes(self) -> None:
         """Do what people asked on other hosts. Raises as `change` does."""
         for name, queue, *_ in self.names:
@@ -195,14 +212,14 @@ class BackgroundSessionManager:
             return None
 
     def _refuse_a_second(self, name: str) -> None:
-        if any(each.config.name == name and each.status != "stopped" for each in self._sessions.values()):
+        if (known := self._named.get(name)) is not None and known.status != "stopped":
             raise SessionConflict(name, f"background session '{name}' runs already; stop it first")
 
     async def _forget(self, name: str) -> None:
         """Forget the stopped background session of that name."""
-        for session_id in [key for key, each in self._sessions.items() if each.config.name == name]:
-            await self._end_standby(session_id)
-            del self._sessions[session_id]
+        if (known := self._named.pop(name, None)) is not None:
+            await self._end_standby(known.session_id)
+            del self._sessions[known.session_id]
 
     def _stand_by(self, background: BackgroundSessionState) -> None:
         """Let the triggers of a stopped background session that can do so say that it is stopped."""
@@ -219,38 +236,13 @@ class BackgroundSessionManager:
         if task is not None:
             await end_task(task, 0.0)
 
-    async def _run(self, background: BackgroundSessionState, watches: list[Watch]) -> None:
-        """Run triggers and workers until a stop; whatever ends them before, run them again after a pause."""
-        failures, problem = 0, ""
-        while not background.stopping:
-            try:
-                async with asyncio.TaskGroup() as group:
-                    logging_changes = group.create_task(background.status_log.run())
-                    await self._run_once(background, watches)
-                    logging_changes.cancel()
-            except* Exception as errors:
-                cause = first_cause(errors)
-                problem = str(cause) or type(cause).__name__
-            if not background.stopping:
-                failures += 1
-                await self._pause_after(background, problem, failures)
-
     async def _run_once(self, background: BackgroundSessionState, watches: list[Watch]) -> None:
         await take_up_work(self._engine, background)
-        async with asyncio.TaskGroup() as group:
+        async with self._engine.lookout.serving(background), asyncio.TaskGroup() as group:
             for watch in watches:
                 watch.task = group.create_task(watch.run())
             for _ in range(background.config.workers):
                 group.create_task(Worker(self._engine, background).run())
-
-    async def _pause_after(self, background: BackgroundSessionState, problem: str, failures: int) -> None:
-        pause = timedelta(seconds=self._engine.backoff(failures, base=0.5, cap=LONGEST_PAUSE))
-        next_try = self._engine.clock.now() + pause
-        self._engine.report_problem(background, background.queue, "degraded", problem, next_try)
-        self._engine.notify("failed", background, reason=problem)
-        logger.error("background session '%s' failed, and is tried again: %s", background.config.name, problem)
-        await wait_for(self._engine.clock, background.wake, next_try)
-        self._engine.clear_problem(background, background.queue)
 
     async def _on_parent_stop(self) -> None:
         leaving = [session_id for session_id, each in self._sessions.items() if each.config.stop_on_parent_stop]
@@ -296,13 +288,14 @@ class BackgroundSessionManager:
         await asyncio.gather(*(self.stop(background.session_id, grace=grace) for background in gone))
         for background in gone:
             await self._forget(background.config.name)
-        failures: list[Exception] = []
+        failures, started = list[Exception](), list[BackgroundSessionState]()
         fresh = [config for name, config in wanted.items() if name not in sessions or sessions[name] in gone]
         for config in fresh:
             try:
-                await self._start(config, catches_up=False)
+                started.append(await self._start(config, catches_up=False))
             except Exception as error:
                 failures.append(error)
+        await wait_until_armed(self._engine, started, self._watches)
         if failures:
             raise failures[0]
         return sorted({background.config.name for background in gone} | {config.name for config in fresh})
@@ -375,6 +368,8 @@ class BackgroundSessionManager:
         return next((work for work in running if work.delivery.session_id == session_id), None)
 
     def _find(self, name: str) -> BackgroundSessionState:
+        if (named := self._named.get(name)) is not None:
+            return named
         for background in self._sessions.values():
             if background.is_called(name):
                 return background

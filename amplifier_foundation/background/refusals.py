@@ -51,6 +51,11 @@ class Refusals:
         self._unreported[reason] += 1
         self._last = event
 
+    @property
+    def waits(self) -> bool:
+        """Whether some are not reported yet."""
+        return self._last is not None
+
     def report(self, *, now: bool = False) -> Report | None:
         """Return the next report if it is due, or `now`; None: there is nothing to report."""
         moment = self.clock.monotonic()

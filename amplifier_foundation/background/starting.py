@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from amplifier_core.errors import BundleValidationError, DeliveryConflict, StoreUnavailable
+from amplifier_core.clock import wait_for
+from amplifier_core.errors import BundleValidationError, DeliveryConflict, SessionNotFound, StoreUnavailable
 
 from ..bundle.registry import BundleRegistry
 from ..bundle.sections import WORKFLOW_RUNNER
@@ -24,14 +26,14 @@ from .keys import queue_key
 from .state import BackgroundSessionState
 from .status_log import StatusLog
 from .tracking import Tracking
+from .watch import LONGEST_PAUSE, first_cause
 from .worktree_steps import begin_worktrees
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from ..bundle.background_config import BackgroundSessionConfig
     from ..bundle.model import PreparedBundle
-    from .manager import BackgroundSessionManager
     from .state import Engine
     from .watch import Watch
 
@@ -41,16 +43,6 @@ ARMING = 60.0
 """Seconds until a start stops waiting for the triggers to be armed."""
 
 logger = logging.getLogger(__name__)
-
-
-async def start_all(manager: BackgroundSessionManager, configs: Sequence[BackgroundSessionConfig]) -> None:
-    """Start background sessions side by side; the first error ends all starts. Raises as `manager.start` does."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for config in configs:
-                group.create_task(manager.start(config))
-    except ExceptionGroup as errors:
-        raise errors.exceptions[0] from None
 
 
 async def prepare_state(
@@ -148,8 +140,16 @@ async def take_up_work(engine: Engine, background: BackgroundSessionState) -> No
         background.postponed |= await resume_answered(engine.store, *place, now)
 
 
-async def wait_until_armed(engine: Engine, background: BackgroundSessionState, watches: Sequence[Watch]) -> None:
-    """Wait until the triggers are armed; after `ARMING` seconds, name a late trigger as the reason."""
+async def wait_until_armed(
+    engine: Engine, started: Sequence[BackgroundSessionState], watches: Mapping[str, Sequence[Watch]]
+) -> None:
+    """Wait until the triggers of some background sessions are armed, all at once; `watches` are those of each id."""
+    running = [each for each in started if each.status != "stopped"]
+    await asyncio.gather(*(_wait_until_armed(engine, each, watches.get(each.session_id, ())) for each in running))
+
+
+async def _wait_until_armed(engine: Engine, background: BackgroundSessionState, watches: Sequence[Watch]) -> None:
+    """Wait for the triggers; after `ARMING` seconds, name a late trigger as the reason."""
     arming = {asyncio.ensure_future(watch.armed.wait()): watch for watch in watches}
     if arming:
         try:
@@ -162,3 +162,41 @@ async def wait_until_armed(engine: Engine, background: BackgroundSessionState, w
             engine.report_problem(background, arming[each].name, "running", reason)
             logger.warning("background session '%s': %s", background.config.name, reason)
     engine.update_status(background)
+
+
+async def keep_running(
+    engine: Engine, background: BackgroundSessionState, run_once: Callable[[], Awaitable[None]]
+) -> None:
+    """Run triggers and workers until a stop; whatever ends them before, run them again after a pause."""
+    failures, problem = 0, ""
+    while not background.stopping:
+        try:
+            async with asyncio.TaskGroup() as group:
+                logging_changes = group.create_task(background.status_log.run())
+                await run_once()
+                logging_changes.cancel()
+        except* Exception as errors:
+            cause = first_cause(errors)
+            problem = str(cause) or type(cause).__name__
+        if not background.stopping:
+            failures += 1
+            await _pause_after_failure(engine, background, problem, failures)
+
+
+async def _pause_after_failure(engine: Engine, background: BackgroundSessionState, problem: str, failures: int) -> None:
+    """Report that the triggers and workers ended by themselves, and wait before the next try."""
+    pause = timedelta(seconds=engine.backoff(failures, base=0.5, cap=LONGEST_PAUSE))
+    next_try = engine.clock.now() + pause
+    engine.report_problem(background, background.queue, "degraded", problem, next_try)
+    engine.notify("failed", background, reason=problem)
+    logger.error("background session '%s' failed, and is tried again: %s", background.config.name, problem)
+    await wait_for(engine.clock, background.wake, next_try)
+    engine.clear_problem(background, background.queue)
+
+
+def find_declaration(prepared: PreparedBundle | None, name: str) -> BackgroundSessionConfig:
+    """Return the declaration of a background session in its bundle. Raises `SessionNotFound`."""
+    for each in prepared.bundle.background_sessions if prepared is not None else ():
+        if each.name == name:
+            return each
+    raise SessionNotFound(name)

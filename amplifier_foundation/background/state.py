@@ -16,6 +16,7 @@ from .budgets import Allowance
 from .file_causes import FileCauses
 from .keys import triggers_by_key
 from .log_events import BACKGROUND_STALLED
+from .lookout import Lookout
 from .outages import Outage
 from .queue_room import QueueRoom
 from .refusals import Refusals
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SHARED_POLL = 5.0
-"""Seconds between two looks of an idle worker at a shared store; it hears of news before, most of the time."""
+"""Seconds between two looks at a shared store; idle workers hear of news before, most of the time."""
 
 BackgroundStatus = Literal["starting", "running", "paused", "degraded", "failed", "stopping", "stopped"]
 """`degraded`: a component has a problem and is tried again; `failed`: it is not tried again."""
@@ -246,7 +247,7 @@ class Engine:
     lease: float = 60.0
     """Seconds a claim holds without being renewed."""
     poll: float = 1.0
-    """Seconds between two looks of an idle worker: other processes accept events too."""
+    """Seconds between two looks at the store for idle workers: other processes accept events too."""
     observers: list[Callable[[Activity], None]] = field(default_factory=list)
     session_observers: Sequence[Callable[[AmplifierSession], None]] = ()
     """Called with each session, and each below it, after its modules are mounted."""
@@ -256,8 +257,10 @@ class Engine:
     """The loops of running sessions; None: sessions run in the loop of the manager."""
     share: Share | None = None
     """The part of this process in the work of several hosts; None: no other host works on the store."""
+    lookout: Lookout = field(init=False)
 
     def __post_init__(self) -> None:
+        self.lookout = Lookout(self)
         if self.member is not None:
             self.owner, self.clock = self.member.process, self.member.clock
             self.lease, self.poll = self.member.lease, SHARED_POLL
@@ -315,11 +318,14 @@ class Engine:
         """Count a refused or skipped event, and report the refusals when a report is due."""
         self.notify("refused", background, event=event, reason=reason, trigger=trigger)
         background.refusals.note(event, reason)
+        self.lookout.refusing[background.session_id] = background
         self.report_refusals(background)
 
     def report_refusals(self, background: BackgroundSessionState, *, now: bool = False) -> None:
         """Report the refusals since the last report when a minute is over, or `now`."""
         report = background.refusals.report(now=now)
+        if not background.refusals.waits:
+            self.lookout.refusing.pop(background.session_id, None)
         if report is not None:
             self.notify("refusals", background, count=report.count, text=report.text, event=report.last)
             logger.warning("background session '%s': %s", background.config.name, report.text)

@@ -34,7 +34,6 @@ from .manager import STORE_FILE, BackgroundSessionManager
 from .queue_view import QUEUES, BundleQueues
 from .retention import purging
 from .stalling import reporting_stalls
-from .starting import start_all
 from .store_upkeep import looking_after
 from .tasks import run_beside
 
@@ -137,7 +136,7 @@ async def _start_all(
     manager: BackgroundSessionManager, bundle: Bundle, member: Member | None, router: EventRouter
 ) -> None:
     """Start the background sessions that are wanted, and from then on hear what other hosts store and ask."""
-    await start_all(manager, [each for each in bundle.background_sessions if await manager.is_wanted(each)])
+    await manager.start_all([config for config in bundle.background_sessions if await manager.is_wanted(config)])
     if member is not None:
         member.wakers += [router.look_again, manager.wake]
         member.followers.append(manager.follow_wishes)

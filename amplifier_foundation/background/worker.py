@@ -80,7 +80,6 @@ class Worker:
         """Handle deliveries until the background session stops; while the store cannot be used, wait for it."""
         while not self.background.stopping:
             self.background.wake.clear()
-            self.engine.report_refusals(self.background)
             try:
                 delivery = await self._claim_next()
                 if delivery is not None:
@@ -119,9 +118,17 @@ class Worker:
         return None
 
     async def _rest(self, since: datetime, throttled: float = 0.0, due: datetime | None = None) -> None:
-        """Wait for new work, until the next look, the end of the throttle or the next due delivery."""
-        until = since + timedelta(seconds=min(self.engine.poll, throttled or self.engine.poll))
-        await wait_for(self.engine.clock, self.background.wake, until if due is None else min(until, due))
+        """Wait for new work, until the next look, the end of the throttle or the next due delivery.
+
+        The lookout looks for workers that wait for nothing else.
+        """
+        moments = [] if due is None else [due]
+        if throttled or not self.engine.lookout.looks:
+            moments.append(since + timedelta(seconds=min(self.engine.poll, throttled or self.engine.poll)))
+        if moments:
+            await wait_for(self.engine.clock, self.background.wake, min(moments))
+        else:
+            await self.background.wake.wait()
 
     async def _wait_for_store(self, problem: str) -> None:
         self.engine.report_problem(self.background, STORE, "degraded", problem)

@@ -16,6 +16,7 @@ from amplifier_core.events import SessionEvent
 from .channel import BoundedChannel, Channel
 from .frozen import FrozenDict, freeze
 from .live import KINDS, BlockingSubscription, LiveSubscription
+from .looking import LogLook
 from .names import OVERFLOW, Filter, NameIndex
 from .new_event import new_event
 from .stored import StoredSubscription
@@ -83,7 +84,7 @@ class EventRouter:
     """
 
     def __init__(self, store: Inbox | None = None, *, history: int = HISTORY, clock: Clock | None = None) -> None:
-        self._store = store
+        self._store, self._look = store, LogLook(store) if store is not None else None
         self._clock = clock or SystemClock()
         self._now = self._clock.now
         self._number = count(1).__next__
@@ -141,6 +142,7 @@ class EventRouter:
         event = _with_frozen_data(event)
         if self._store is None:  # its number in another log means nothing here
             event = replace(event, sequence=self._number())
+        self._note(event)
         self._history.append(event)
         for channel in self._route(event):
             channel.append(event)
@@ -190,8 +192,8 @@ class EventRouter:
         if queue_size is not None and queue_size < 1:
             raise ValueError(f"queue_size: {queue_size} events cannot wait; give 1 or more, or None for no bound")
         self._loop = _running_loop() or self._loop
-        if since is not None and self._store is not None:
-            return StoredSubscription(self._channel(wanted), event_names, self._store, since)
+        if since is not None and self._store is not None and self._look is not None:
+            return StoredSubscription(self._channel(wanted), event_names, self._store, since, self._look)
         replayed = [] if since is None else self._replay(wanted, since)
         kind = KINDS[overflow]
         self._waits = self._waits or kind is BlockingSubscription
@@ -289,10 +291,15 @@ class EventRouter:
         self._routes[event.name, event.source_session_id] = route
         return route
 
+    def _note(self, event: SessionEvent) -> None:
+        if self._look is not None:
+            self._look.note(event.sequence)
+
     async def _wait(self, event: SessionEvent) -> SessionEvent:
         """Store the event, then wait until every blocking subscriber has room."""
         if self._store is not None:
             event = _with_frozen_data(await self._store.emit(replace(event, sequence=None)))
+            self._note(event)
         route = self._route(event)
         while full := [member for channel in route for member in channel.members if _is_full(member)]:
             await full[0].room()

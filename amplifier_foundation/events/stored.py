@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
 from operator import length_hint
 from typing import TYPE_CHECKING
 
@@ -15,18 +13,15 @@ if TYPE_CHECKING:
     from amplifier_core.storage import Inbox
 
     from .channel import Channel
-
-
-LOOK_EVERY = 1.0
-"""Seconds between two looks at the log without news: other processes write to it too."""
+    from .looking import LogLook
 
 
 class StoredSubscription(Subscription):
-    """Reads the events stored after `since`, then new ones; the channel only wakes it, other processes do not."""
+    """Reads the events stored after `since`, then new ones; the channel wakes it, and for other processes the look."""
 
-    def __init__(self, channel: Channel, names: Sequence[str], store: Inbox, since: int) -> None:
+    def __init__(self, channel: Channel, names: Sequence[str], store: Inbox, since: int, look: LogLook) -> None:
         super().__init__(channel, names)
-        self._store = store
+        self._store, self._look = store, look
         self._since = since
         self._fetched = 0
         channel.members.add(self)
@@ -46,24 +41,22 @@ class StoredSubscription(Subscription):
         return not self.lag and not any(map(self._channel.filter.wants, await self._store.events(since=self._since)))
 
     @property
-    def count(self) -> int:
-        """How many matching events this process has published."""
-        return self._channel.count
+    def mark(self) -> tuple[int, int]:
+        """How many matching events this process has published, and the end of the log at the last look."""
+        return self._channel.count, self._look.end
 
-    async def wait_for_news(self, seen: int) -> None:
-        """Wait at most `LOOK_EVERY` seconds for an event after the first `seen` of `count`."""
-        if self._channel.count == seen and not self.closed:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY):
-                    await self._channel.news()
+    async def wait_for_news(self, mark: tuple[int, int]) -> None:
+        """Wait for an event since the `mark`, which the caller has read before the log; it may return without one."""
+        if self.mark == mark and not self.closed:
+            await self._look.wait(self._channel.news())
 
     async def _ready(self) -> bool:
         while not self.closed:
             if length_hint(self._unread):
                 return True
-            seen = self.count
+            mark = self.mark
             if not await self._fetch():
-                await self.wait_for_news(seen)
+                await self.wait_for_news(mark)
         return False
 
     async def _fetch(self) -> bool:

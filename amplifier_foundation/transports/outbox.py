@@ -65,9 +65,9 @@ class Outbox:
         async with router.subscribe(self._route.publish, since=self._since) as log:
             assert isinstance(log, StoredSubscription)  # the router has a store
             while True:
-                seen = log.count
+                mark = log.mark
                 await self.publish_rest(transport)
-                await log.wait_for_news(seen)
+                await log.wait_for_news(mark)
 
     async def publish_rest(self, transport: Transport) -> None:
         """Publish what is in the log."""

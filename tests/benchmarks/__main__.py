@@ -27,6 +27,7 @@ AREAS = (
     "hosts",
     "files",
     "timers",
+    "growth_triggers",
     "startup",
     "felt",
     "peers",

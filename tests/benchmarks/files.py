@@ -20,7 +20,9 @@ from amplifier_core.triggers import TriggerContext
 from amplifier_trigger_file_watcher import FileChangeTrigger
 
 from . import trees
+from .environment import peers_python
 from .measure import Row, in_turns
+from .worker import worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -35,7 +37,7 @@ PATIENCE = 5.0
 """Seconds."""
 
 
-async def rows() -> AsyncIterator[Row]:
+async def changes() -> AsyncIterator[Row]:
     """Change one file at a time in a folder of each watcher, and wait until it has told."""
     with TemporaryDirectory(prefix="amplifier-bench-") as root:
         folders = [Path(root) / name for name in ("ours", "watchdog", "inotify")]
@@ -49,8 +51,22 @@ async def rows() -> AsyncIterator[Row]:
     yield Row("file change to event, no debounce / watchdog alone", ours, watchdog, at_most_ratio=AT_MOST)
     if inotify:
         yield Row("file change to event, no debounce / raw inotify", ours, inotify[0])
-    async for row in trees.rows():
-        yield row
+
+
+async def peer() -> AsyncIterator[Row]:
+    """Change a file of ours and of watchfiles, each in a folder of its own."""
+    python = peers_python()
+    if python is None:
+        return
+    with TemporaryDirectory(prefix="amplifier-bench-") as root:
+        told = asyncio.Event()
+        async with _trigger(Path(root), told.set), worker(python, "files_watchfiles") as process:
+            ours, theirs = await in_turns(_change(Path(root), told), process.sample("change"), rounds=31)
+            await process.measure("end")
+    yield Row("file change to event, no debounce / watchfiles", ours, theirs)
+
+
+PARTS = (changes, peer, trees.rows)
 
 
 def _change(folder: Path, told: asyncio.Event) -> Sample:

@@ -15,7 +15,9 @@ from amplifier_core.triggers import TriggerContext
 from amplifier_trigger_timer import TimerTrigger
 from amplifier_trigger_timer.cron import Cron
 
+from .environment import peers_python
 from .measure import Row, called, in_turns
+from .worker import worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -42,6 +44,10 @@ async def rows() -> AsyncIterator[Row]:
     )
     ours, peer = await in_turns(called(_ours(), CALLS), called(_croniter(), CALLS), rounds=11)
     yield Row("next fire of a cron expression / croniter alone", ours, peer, at_most_ratio=AT_MOST)
+    if (python := peers_python()) is not None:
+        async with worker(python, "cron_cronsim") as process:
+            ours, peer = await in_turns(called(_ours(), CALLS), process.sample("due"), rounds=11)
+        yield Row("next fire of a cron expression / cronsim", ours, peer)
 
 
 async def _drift() -> float:

@@ -17,6 +17,7 @@ from amplifier_core.testing.store_checks import (
     DOCUMENT_CHECKS,
     INBOX_CHECKS,
     MESSAGE_CHECKS,
+    QUEUE_CHECKS,
     SEARCH_CHECKS,
     SESSION_STORE_CHECKS,
     VIEW_CHECKS,
@@ -26,7 +27,8 @@ from amplifier_core.triggers import TriggerEvent, TriggerType
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS + VIEW_CHECKS + MESSAGE_CHECKS
+ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + QUEUE_CHECKS
+ALL_CHECKS += DOCUMENT_CHECKS + SEARCH_CHECKS + VIEW_CHECKS + MESSAGE_CHECKS
 
 
 @pytest.fixture

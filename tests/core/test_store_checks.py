@@ -15,6 +15,7 @@ from amplifier_core.testing.store_checks import (
     DOCUMENT_CHECKS,
     INBOX_CHECKS,
     MESSAGE_CHECKS,
+    QUEUE_CHECKS,
     RECEIVING_CHECKS,
     SEARCH_CHECKS,
     VIEW_CHECKS,
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 CHECKS = {
     int(check.__name__.split("_")[1]): check  # type: ignore[attr-defined]
-    for check in INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS + RECEIVING_CHECKS + VIEW_CHECKS + MESSAGE_CHECKS
+    for checks in (INBOX_CHECKS, DOCUMENT_CHECKS, SEARCH_CHECKS, RECEIVING_CHECKS, VIEW_CHECKS, MESSAGE_CHECKS)
+    for check in (*checks, *QUEUE_CHECKS)
 }
 
 
@@ -235,6 +237,18 @@ class TellsWhatWaitsForAnother(MemoryStore):
     async def next_due(self, project: str, queue: str, *, now: datetime | None = None) -> datetime | None:
         pending = await self.deliveries(project=project, queue=queue, state="pending")
         return min((each.available_at for each in pending if now and each.available_at > now), default=None)
+
+
+class NamesWhatWaits(MemoryStore):
+    async def due_queues(self, project: str, *, now: datetime | None = None) -> set[str]:
+        pending = await self.deliveries(project=project, state="pending")
+        return {each.queue for each in pending}
+
+
+class NamesNoLostClaims(MemoryStore):
+    async def due_queues(self, project: str, *, now: datetime | None = None) -> set[str]:
+        pending = await self.deliveries(project=project, state="pending")
+        return {each.queue for each in pending if now is None or each.available_at <= now}
 
 
 class ExpiresDeadLetters(MemoryStore):
@@ -516,6 +530,8 @@ BROKEN: list[tuple[int, Callable[[], MemoryStore], str]] = [
     (133, FindsNothingOfForks, "a message of a fork must be found"),
     (134, QuotesSecrets, "a snippet must have no secret"),
     (135, IndexesTooMuch, "no more than it is asked for"),
+    (141, NamesWhatWaits, "what is postponed, done or claimed is no work"),
+    (141, NamesNoLostClaims, "a claim whose lease is over must be named"),
 ]
 
 

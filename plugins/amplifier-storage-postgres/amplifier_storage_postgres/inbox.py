@@ -31,6 +31,21 @@ PREFIX = re.compile(r"[A-Za-z0-9_-]{0,128}")
 _EVENTS = f"SELECT {EVENTS.columns} FROM @.events WHERE"
 _NEXT_DUE = """SELECT min(available_at) FROM @.deliveries WHERE project = %(project)s AND queue = %(queue)s
     AND state = 'pending' AND waits = 0 AND available_at > coalesce(%(now)s, @.clock())"""
+_DUE_QUEUES = """
+    WITH RECURSIVE moment AS (SELECT coalesce(%(now)s, @.clock()) AS now), open (queue) AS (
+        SELECT min(d.queue) FROM @.deliveries d
+        WHERE d.project = %(project)s AND d.state IN ('pending', 'claimed') AND d.waits = 0
+        UNION ALL
+        SELECT (SELECT min(d.queue) FROM @.deliveries d WHERE d.project = %(project)s AND d.queue > open.queue
+            AND d.state IN ('pending', 'claimed') AND d.waits = 0)
+        FROM open WHERE queue IS NOT NULL
+    )
+    SELECT queue FROM open, moment WHERE queue IS NOT NULL AND EXISTS (
+        SELECT 1 FROM @.deliveries d WHERE d.project = %(project)s AND d.queue = open.queue
+            AND d.state IN ('pending', 'claimed') AND d.waits = 0
+            AND (d.available_at <= now OR d.created > now) AND d.lease_until <= now
+    )"""
+"""One step through an index for each queue with an open delivery, however many there are in it."""
 _STATE = "SELECT key, value FROM @.trigger_states WHERE project = %(project)s AND trigger = %(trigger)s"
 
 
@@ -224,6 +239,11 @@ class PostgresInbox(Part):
         wanted = {**self._encode({"project": project, "queue": queue}), "now": None if now is None else micros(now)}
         [(due,)] = await self._runner.rows(_NEXT_DUE, wanted)
         return None if due is None else moment(due)
+
+    async def due_queues(self, project: str, *, now: datetime | None = None) -> set[str]:
+        """Return the queues of a project with a delivery to claim, on whichever host."""
+        wanted = {**self._encode({"project": project}), "now": None if now is None else micros(now)}
+        return {unplain(queue) for (queue,) in await self._runner.rows(_DUE_QUEUES, wanted)}
 
     async def delivery_counts(self, *, project: str | None = None, queue: str | None = None) -> list[DeliveryCounts]:
         """Count the deliveries of each trigger by state."""

@@ -8,6 +8,7 @@ import pytest
 
 import amplifier_storage_postgres
 from amplifier_core.documents import DocumentSearch
+from amplifier_core.due_queues import DueQueues
 from amplifier_core.plugins import Plugins
 from amplifier_core.shared_stores import ReceivingStore, SharedStore
 from amplifier_core.storage import PromptDeliveries, SpawnedSessions
@@ -16,6 +17,7 @@ from amplifier_core.testing.store_checks import (
     DOCUMENT_CHECKS,
     INBOX_CHECKS,
     MESSAGE_CHECKS,
+    QUEUE_CHECKS,
     SEARCH_CHECKS,
     SESSION_STORE_CHECKS,
     VIEW_CHECKS,
@@ -26,7 +28,8 @@ from amplifier_storage_postgres.store import PostgresStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS + VIEW_CHECKS + MESSAGE_CHECKS
+ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + QUEUE_CHECKS
+ALL_CHECKS += DOCUMENT_CHECKS + SEARCH_CHECKS + VIEW_CHECKS + MESSAGE_CHECKS
 
 
 @pytest.mark.parametrize("check", ALL_CHECKS, ids=lambda check: check.__name__)
@@ -42,6 +45,7 @@ def test_the_store_is_registered_and_is_for_many_hosts() -> None:
         SharedStore,
         ReceivingStore,
         DocumentSearch,
+        DueQueues,
         PromptDeliveries,
         SpawnedSessions,
         StoreViews,

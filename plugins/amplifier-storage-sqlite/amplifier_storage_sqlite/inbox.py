@@ -74,6 +74,20 @@ SELECT min(available_at) FROM deliveries
 WHERE project = :project AND queue = :queue AND {OPEN} AND waits = 0 AND state = 'pending' AND available_at > :now
 """
 
+# One step through an index for each queue with an open delivery, however many there are in it.
+_DUE_QUEUES = f"""
+WITH RECURSIVE open (queue) AS (
+    SELECT min(queue) FROM deliveries WHERE project = :project AND {OPEN}
+    UNION ALL
+    SELECT (SELECT min(queue) FROM deliveries WHERE project = :project AND queue > open.queue AND {OPEN})
+    FROM open WHERE queue IS NOT NULL
+)
+SELECT queue FROM open WHERE queue IS NOT NULL AND EXISTS (
+    SELECT 1 FROM deliveries WHERE project = :project AND deliveries.queue = open.queue AND {OPEN} AND waits = 0
+        AND (available_at <= :now OR created > :now) AND lease_until <= :now
+)
+"""
+
 _BEGINNING = "SELECT id FROM deliveries WHERE {0} >= :first AND {0} < :after ORDER BY id DESC LIMIT :limit"
 
 _WAITING = f"""
@@ -220,6 +234,11 @@ def next_due(db: sqlite3.Connection, wanted: Mapping[str, Column], now: int) -> 
     """Return the next time a pending delivery of a queue comes due."""
     [(due,)] = db.execute(_NEXT_DUE, {**wanted, "now": now})
     return None if due is None else moment(due)
+
+
+def due_queues(db: sqlite3.Connection, project: Column, now: int) -> set[str]:
+    """Return the queues of a project with a delivery to claim."""
+    return {unplain(queue) for (queue,) in db.execute(_DUE_QUEUES, {"project": project, "now": now})}
 
 
 def delivery_counts(db: sqlite3.Connection, wanted: Mapping[str, Column]) -> list[DeliveryCounts]:

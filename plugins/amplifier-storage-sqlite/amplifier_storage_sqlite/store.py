@@ -54,8 +54,7 @@ class SqliteStore(SqliteDocuments, SqliteViews):
     """Reads and `close` need no event loop: without one they run in the calling thread."""
 
     def __init__(self, path: Path, busy_timeout: float) -> None:
-        self.path = path
-        self._writer = Writer(open_store(path, busy_timeout), path)
+        self.path, self._writer = path, Writer(open_store(path, busy_timeout), path)
         self._busy_timeout, self._place = busy_timeout, place_of(path)
         self._reader = Reader(path, busy_timeout)
         self._long_reader = Reader(path, busy_timeout)  # its own connection: a long read blocks no short one
@@ -334,6 +333,10 @@ class SqliteStore(SqliteDocuments, SqliteViews):
         """Return the next time a pending delivery of a queue comes due."""
         wanted, after = encode({"project": project, "queue": queue}), micros(now or _now())
         return self._reader.run(lambda db: inbox.next_due(db, wanted, after))
+
+    async def due_queues(self, project: str, *, now: datetime | None = None) -> set[str]:
+        """Return the queues of a project with a delivery to claim."""
+        return self._reader.run(lambda db: inbox.due_queues(db, plain(project, "project"), micros(now or _now())))
 
     async def delivery_counts(self, *, project: str | None = None, queue: str | None = None) -> list[DeliveryCounts]:
         """Count the deliveries of each trigger by state."""

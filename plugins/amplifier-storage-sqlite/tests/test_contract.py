@@ -15,6 +15,7 @@ from amplifier_core.testing.store_checks import (
     DOCUMENT_CHECKS,
     INBOX_CHECKS,
     MESSAGE_CHECKS,
+    QUEUE_CHECKS,
     RECEIVING_CHECKS,
     SEARCH_CHECKS,
     SESSION_STORE_CHECKS,
@@ -39,6 +40,7 @@ ALL_CHECKS = (
     + RECEIVING_CHECKS
     + VIEW_CHECKS
     + MESSAGE_CHECKS
+    + QUEUE_CHECKS
 )
 
 

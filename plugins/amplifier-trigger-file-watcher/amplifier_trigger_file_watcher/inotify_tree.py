@@ -16,31 +16,22 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from itertools import count
+from contextlib import suppress
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from watchdog.observers.inotify_c import CallbackId, InotifyConstants, InotifyFD, Mask, WatchCallback, WatchDescriptor
+from watchdog.observers.inotify_c import InotifyConstants, WatchCallback, WatchDescriptor
 
+from .inotify_readers import SharedReader, give_back, take_reader
 from .observing import PathNotices
 
 if TYPE_CHECKING:
-    from watchdog.observers.inotify_c import InotifyEvent
+    from watchdog.observers.inotify_c import CallbackId, InotifyEvent
 
     from .observing import Notice
 
 CREATED = InotifyConstants.IN_CREATE
 IS_FOLDER = InotifyConstants.IN_ISDIR
-CHANGES = (
-    InotifyConstants.IN_CLOSE_WRITE
-    | InotifyConstants.IN_MOVE
-    | InotifyConstants.IN_CREATE
-    | InotifyConstants.IN_DELETE
-    | InotifyConstants.IN_ONLYDIR
-    | InotifyConstants.IN_DONT_FOLLOW
-    | InotifyConstants.IN_EXCL_UNLINK
-)
-OF_ITSELF = InotifyConstants.IN_DELETE_SELF | InotifyConstants.IN_MOVE_SELF
 GONE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG))
 """Faults of one folder, not of the system."""
 
@@ -48,53 +39,50 @@ GONE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.
 class InotifyTree(WatchCallback):
     """Watches the folders that `enter` names; a moved folder is forgotten, and entered again in its new place.
 
-    A walker calls `enter` for a folder before it looks into it, so that nothing falls between. When the system's queue
-    overflowed, some watches may be out of date: all are forgotten, and '' asks for a walk through everything.
-    `every_write` notices each write, else a file is noticed when its writer closes it.
+    A walker calls `enter` for a folder before it looks into it, so that nothing falls between. All trees of a process
+    share a reader. When its queue in the system overflowed, some watches may be out of date: each tree forgets all of
+    its own, goes on with a new reader, and asks by '' for a walk through everything. `every_write` notices each write,
+    else a file is noticed when its writer closes it.
     """
 
     def __init__(self, base: str, notice: Notice, *, every_write: bool) -> None:
         self._root = os.fsencode(base.rstrip(os.sep) + os.sep)
         self._notice, self._every_write = notice, every_write
         self._notices: PathNotices | None = None
-        self._reader: InotifyFD | None = None
+        self._reader: SharedReader | None = None
         self._stopped = False
-        self._lock = RLock()  # for all attributes below; a stopped reader calls back in its `stop`
+        self._lock = RLock()  # for all attributes below; never held while a reader ends, which calls back
         self._folders: dict[WatchDescriptor, str] = {}
         self._watches: dict[str, WatchDescriptor] = {}
         self._registrations: dict[WatchDescriptor, CallbackId] = {}
-        self._numbers = count(1)
 
     async def start(self) -> None:
         """Begin to read the system's events. Raises `OSError`."""
         self._notices = PathNotices(self._notice)
         with self._lock:
             if not self._stopped:
-                self._reader = InotifyFD()
-                self._reader.start()
+                self._reader = take_reader(every_write=self._every_write)
 
     async def stop(self) -> None:
-        """End the reader, and wait for its thread."""
+        """Watch no folder any more; the last tree ends the reader, and waits for its thread."""
         import asyncio
 
         with self._lock:
             self._stopped = True
-            reader = self._forget_all()
+            reader, marks = self._forget_all()
         if reader is not None:
-            await asyncio.to_thread(reader.join)
+            await asyncio.to_thread(_end_use, reader, marks, wait=True)
 
     def enter(self, folder: str) -> None:
         """Watch one folder, from any thread. Raises `OSError` when the system allows no more watches."""
-        mask = CHANGES | (InotifyConstants.IN_MODIFY if self._every_write else 0) | (0 if folder else OF_ITSELF)
         place = self._root + os.fsencode(folder.removesuffix("/"))  # a link with a slash behind it is followed
         with self._lock:
             if self._stopped:
                 return
             if self._reader is None:
                 raise OSError(errno.EMFILE, "inotify instance limit reached")
-            registration = CallbackId(next(self._numbers))
             try:
-                watch = self._reader.add_callback(place, Mask(mask), self, registration)
+                watch, registration = self._reader.watch(place, self)
             except OSError as error:
                 if error.errno not in GONE:
                     raise
@@ -105,7 +93,7 @@ class InotifyTree(WatchCallback):
         """Notice the path of an event; called by watchdog in the reader's thread, as are the next two."""
         with self._lock:
             folder = self._folders.get(event.wd)
-            if folder is None:
+            if folder is None or (folder and not event.name):  # the events of a folder itself are its parent's, too
                 return
             path = folder + os.fsdecode(event.name)
             if event.mask & IS_FOLDER and event.name:
@@ -130,32 +118,30 @@ class InotifyTree(WatchCallback):
         with self._lock:
             if self._stopped:
                 return
-            self._forget_all()
-            try:
-                self._reader = InotifyFD()
-                self._reader.start()
-            except OSError:
-                self._reader = None  # `enter` says so to the walker
+            before, marks = self._forget_all()
+            with suppress(OSError):  # without a reader, `enter` says so to the walker
+                self._reader = take_reader(every_write=self._every_write, instead_of=before)
+        if before is not None:
+            _end_use(before, marks)
         assert self._notices is not None
         self._notices.put("", appeared=True)
 
-    def _forget_all(self) -> InotifyFD | None:
-        """Stop the reader and return it; its thread may be the current one."""
+    def _forget_all(self) -> tuple[SharedReader | None, list[tuple[WatchDescriptor, CallbackId]]]:
+        """Return the reader, and the marks of all folders, for `_end_use`."""
+        reader, self._reader = self._reader, None
+        marks = list(self._registrations.items())
         for known in (self._folders, self._watches, self._registrations):
             known.clear()
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.stop()
-        return reader
+        return reader, marks
 
     def _remember(self, watch: WatchDescriptor, folder: str, registration: CallbackId) -> None:
         """Note a watch under its newest path; drop the earlier registration of a known folder."""
         assert self._reader is not None
         if watch < 0:  # watchdog's answer for a folder without permission
-            self._reader.remove_callbacks([(watch, registration)])
+            self._reader.forget([(watch, registration)])
             return
         if (earlier := self._registrations.get(watch)) is not None:
-            self._reader.remove_callbacks([(watch, earlier)])
+            self._reader.forget([(watch, earlier)])
             if (before := self._folders[watch]) != folder and self._watches.get(before) == watch:
                 del self._watches[before]
         self._registrations[watch], self._folders[watch], self._watches[folder] = registration, folder, watch
@@ -166,7 +152,17 @@ class InotifyTree(WatchCallback):
         for path in [path for path in self._watches if path.startswith(folder)]:
             watch = self._watches.pop(path)
             del self._folders[watch]
-            self._reader.remove_callbacks([(watch, self._registrations.pop(watch))])
+            self._reader.forget([(watch, self._registrations.pop(watch))])
+
+
+def _end_use(reader: SharedReader, marks: list[tuple[WatchDescriptor, CallbackId]], *, wait: bool = False) -> None:
+    """Use a reader no more: stop it, or let the others have it; `wait` for the thread unless it is the current one."""
+    if not give_back(reader):
+        reader.forget(marks)
+        return
+    reader.stop()
+    if wait:
+        reader.join()
 
 
 def _will_be_closed(path: bytes) -> bool:

@@ -16,6 +16,8 @@ from contextlib import suppress
 from hashlib import file_digest, sha256
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from .folder_index import FolderIndex
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -89,7 +91,17 @@ class Manifest:
         """Symbolic links, and files with another name: the system has no events of changes by that way."""
         self.counts = counts
         self.entering: Callable[[str], None] | None = None
-        self.files: dict[str, Fingerprint] = {}
+        self.files = {}
+
+    @property
+    def files(self) -> dict[str, Fingerprint]:
+        """The known files; who sets them changes nothing in them any more."""
+        return self._files
+
+    @files.setter
+    def files(self, files: dict[str, Fingerprint]) -> None:
+        self._files = files
+        self._index: FolderIndex | None = None  # made for the first folder: many trees never need it
 
     def begin(self) -> None:
         """Take the present files as known, most of them unread. Raises the `OSError` of `entering`."""
@@ -170,9 +182,11 @@ class Manifest:
     def apply(self, change: Change) -> None:
         """Take a change as known."""
         if change.fingerprint is None:
-            self.files.pop(change.path, None)
+            self._forget(change.path)
         else:
             self.files[change.path] = change.fingerprint
+            if self._index is not None:
+                self._index.add(change.path)
 
     def holds(self, change: Change, digest: str) -> bool:
         """Return whether a file's content has this SHA-256, in hexadecimal digits."""
@@ -194,18 +208,28 @@ class Manifest:
                 folders.add(path)
         found = set(filter(self.counts, found))
         if folders:
-            found.update(path for path in list(self.files) if self._still_counts(path, folders))
+            found.update(filter(self._still_counts, self._list_known(folders)))
             found.update(path for path, _ in self._walk_all(folders))
         return found
 
-    def _still_counts(self, path: str, folders: set[str]) -> bool:
-        """Return whether a known file lies in one of the folders; forget one that no longer counts."""
-        if folders.isdisjoint(_above(path)):
-            return False
+    def _list_known(self, folders: set[str]) -> list[str]:
+        """Return the known files below some folders."""
+        if "" in folders:
+            return list(self.files)
+        if self._index is None:
+            self._index = FolderIndex(self.files)
+        return [path for folder in folders for path in self._index.find_below(folder)]
+
+    def _still_counts(self, path: str) -> bool:
+        """Return whether a known file counts; forget one that does not."""
         if not self.counts(path):
-            del self.files[path]
+            self._forget(path)
             return False
         return True
+
+    def _forget(self, path: str) -> None:
+        if self.files.pop(path, None) is not None and self._index is not None:
+            self._index.discard(path)
 
     def _walk_all(self, folders: Iterable[str]) -> Iterator[tuple[str, os.DirEntry[str]]]:
         """Yield the files below some folders, each once."""

@@ -107,6 +107,7 @@ class IgnoreRules:
         return None
 
 
+@lru_cache(CACHE_SIZE)
 def translate(line: str) -> Rule:
     """Return the rule of one pattern. Raises `ValueError` for one that is unreadable or matches nothing."""
     if line.startswith("#"):

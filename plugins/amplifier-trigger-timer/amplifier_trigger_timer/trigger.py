@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.triggers import TriggerContext, TriggerEvent, TriggerType, Upcoming
 
 from .lateness import CatchUpPolicy, ClockWatch, Jitter, rfc3339
+from .sleeping import Sleepers
 
 if TYPE_CHECKING:
     import asyncio
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NAME = "trigger-timer"
-LONGEST_SLEEP = 60.0
-"""Seconds until the timer reads the clock again: somebody may set it, and a suspended machine sleeps longer."""
+FOREVER = 10 * 366 * 86_400.0
+"""Seconds; after so long a timer that is never due again, or even later, looks at the clock again."""
 NEVER = timedelta(seconds=-1)
 SUSPENDED = timedelta(seconds=60)
 """No busy loop delays a tick by so much: the machine was suspended."""
@@ -113,7 +114,7 @@ class TimerTrigger:
     async def _begin(self) -> list[datetime]:
         """Set the first deadline, from the stored state or from now; return the due times to fire at once."""
         now, state = self._context.clock.now(), self._context.state
-        self._clock_watch = ClockWatch(self._context.clock)
+        self._clock_watch, self._sleepers = ClockWatch(self._context.clock), Sleepers.of(self._context.clock)
         if not state:
             state = {"last": rfc3339(now), "tick": 0}
             await self._context.save_state(state)  # so that a restart catches up a missed first tick, too
@@ -166,18 +167,18 @@ class TimerTrigger:
                 candidates = (self._next, self._next_unfired(now))
                 self._next = min((each for each in candidates if each is not None), default=None)
             if self._next is None:
-                seconds = LONGEST_SLEEP
+                seconds = FOREVER
             else:
                 seconds = (self._jitter.apply(self._schedule, self._next) - now).total_seconds()
             if seconds <= 0:
                 return True
-            await self._interruptible_sleep(min(seconds, LONGEST_SLEEP))
+            await self._interruptible_sleep(min(seconds, FOREVER))
         return False
 
     async def _interruptible_sleep(self, seconds: float) -> None:
         import asyncio
 
-        self._sleep = asyncio.ensure_future(self._context.clock.sleep(seconds))
+        self._sleep = self._sleepers.begin(seconds)
         try:
             await asyncio.wait((self._sleep,))
         finally:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
-import resource
-import sys
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from answering import LASTING, answer, seconds_of
+from answering import LASTING, answer, resident, seconds_of
 from instant import ANSWER, PROMPT, ResolvedLoader, mount_adder, mount_echo, mount_messages, mount_provider
 
 from amplifier_context_simple import mount as mount_context
@@ -112,13 +108,6 @@ async def idle(number: int) -> list[AmplifierSession]:
         sessions.append(await started(IDLE, f"session-{index}"))
         await asyncio.sleep(0)  # the loop turns between them, as it does in a program
     return sessions
-
-
-def resident() -> int:
-    """Return the bytes of memory that this process has; where the system does not say, the most it ever had."""
-    if sys.platform == "linux":
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 if __name__ == "__main__":

@@ -440,7 +440,7 @@ async def test_a_store_that_cannot_be_used_is_asked_once_in_a_while(open_bench: 
 async def test_a_failed_trigger_stays_failed_when_the_store_works_again(
     open_bench: OpenBench, store: DurableStore
 ) -> None:
-    faulty = Faulty(store, "claim")
+    faulty = Faulty(store, "claim", "due_queues")
     faulty.well = True
     async with open_bench(faulty) as bench:
         session_id = await bench.start(max_restarts=0)

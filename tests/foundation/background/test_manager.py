@@ -31,7 +31,6 @@ from amplifier_foundation import (
     run_background,
 )
 from amplifier_foundation.background import status_log
-from amplifier_foundation.background.starting import start_all
 from amplifier_foundation.bundle import load_bundle
 from amplifier_foundation.bundle.prepared import PreparedBundle
 from amplifier_foundation.cli import exits
@@ -134,12 +133,12 @@ async def test_several_are_armed_side_by_side_and_an_error_of_one_ends_all_start
 
         monkeypatch.setattr(FedTrigger, "ready", ready, raising=False)
         async with asyncio.timeout(20):
-            await start_all(bench.manager, [first, second])
+            await bench.manager.start_all([first, second])
         assert [each["name"] for each in bench.manager.get_status().values()] == ["first", "second"]
         wrong = BackgroundSessionConfig(name="wrong", triggers=[{"module": "trigger-nowhere"}])  # type: ignore[list-item]
         async with asyncio.timeout(20):
             with pytest.raises(UnknownName, match="trigger-nowhere"):
-                await start_all(bench.manager, [third, wrong])  # the third would wait
+                await bench.manager.start_all([third, wrong])  # the third would wait
 
 
 async def test_stop_cancels_task(open_bench: OpenBench) -> None:

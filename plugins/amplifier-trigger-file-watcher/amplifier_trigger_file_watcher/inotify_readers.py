@@ -1,0 +1,84 @@
+"""Share readers of inotify between all watchers of a process: the system allows a user only so many (often 128)."""
+
+from __future__ import annotations
+
+from itertools import count
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from watchdog.observers.inotify_c import CallbackId, InotifyConstants, InotifyFD, Mask
+
+if TYPE_CHECKING:
+    from watchdog.observers.inotify_c import WatchCallback, WatchDescriptor
+
+CHANGES = (
+    InotifyConstants.IN_CLOSE_WRITE
+    | InotifyConstants.IN_MOVE
+    | InotifyConstants.IN_CREATE
+    | InotifyConstants.IN_DELETE
+    | InotifyConstants.IN_DELETE_SELF
+    | InotifyConstants.IN_MOVE_SELF
+    | InotifyConstants.IN_ONLYDIR
+    | InotifyConstants.IN_DONT_FOLLOW
+    | InotifyConstants.IN_EXCL_UNLINK
+)
+"""One mask for all folders: the system keeps the last one given for a folder, and several watchers may watch it."""
+
+
+class SharedReader:
+    """One reader with its thread, and the number of its users; take one by `take_reader`.
+
+    `watch` and `forget` may be called from any thread. A callback gets the events of its own folders.
+    """
+
+    def __init__(self, *, every_write: bool) -> None:
+        self.every_write = every_write
+        self.users = 0
+        self._mask = Mask(CHANGES | (InotifyConstants.IN_MODIFY if every_write else 0))
+        self._reader = InotifyFD()
+        self._reader.start()
+
+    def watch(self, place: bytes, callback: WatchCallback) -> tuple[WatchDescriptor, CallbackId]:
+        """Call back for the events of a folder; return the marks to forget that by. Raises `OSError`."""
+        registration = CallbackId(next(_numbers))
+        return self._reader.add_callback(place, self._mask, callback, registration), registration
+
+    def forget(self, marks: list[tuple[WatchDescriptor, CallbackId]]) -> None:
+        """Call back for some folders no more."""
+        self._reader.remove_callbacks(marks)
+
+    def stop(self) -> None:
+        """End the thread; callbacks that are left hear that their folders are not watched any more."""
+        self._reader.stop()
+
+    def join(self) -> None:
+        """Wait for the end of the thread."""
+        self._reader.join()
+
+
+def take_reader(*, every_write: bool, instead_of: SharedReader | None = None) -> SharedReader:
+    """Return the reader of the process, for one more user; `every_write` tells of more than closed files.
+
+    A reader that lost events is replaced: nobody takes it any more. Raises `OSError`.
+    """
+    with _lock:
+        reader = _readers.get(every_write)
+        if reader is None or reader is instead_of:
+            _readers.pop(every_write, None)
+            reader = _readers[every_write] = SharedReader(every_write=every_write)
+        reader.users += 1
+        return reader
+
+
+def give_back(reader: SharedReader) -> bool:
+    """End one use; return whether it was the last one: then the caller stops the reader."""
+    with _lock:
+        reader.users -= 1
+        if reader.users == 0 and _readers.get(reader.every_write) is reader:
+            del _readers[reader.every_write]
+        return reader.users == 0
+
+
+_lock = Lock()
+_numbers = count(1)
+_readers: dict[bool, SharedReader] = {}
