@@ -48,7 +48,9 @@ async def test_idle_background_sessions_look_at_the_store_once_a_second_together
 ) -> None:
     counting = Counting(store)
     async with open_bench(counting) as bench:
+        counting.asked.clear()  # it was asked whether it has these methods
         await start_many(bench)
+        await bench.holds(lambda: counting.asked.get("next_due", 0) >= len(NAMES))  # each worker has looked once
         await bench.clock.until_sleeping(1)
         counting.asked.clear()
         await bench.clock.advance(10)
