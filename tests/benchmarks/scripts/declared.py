@@ -2,7 +2,7 @@
 
 `start_<sessions>` stops those of before, and starts so many: a fourth of them each has a file watcher, a timer, a
 trigger for events of other sessions, and one for the command line. `bare` runs none: a loop that asks SQLite every
-second whether others have written.
+second what has come due, and another one where the rows end.
 """
 
 from __future__ import annotations
@@ -99,12 +99,13 @@ def open_database() -> sqlite3.Connection:
 async def bare() -> float:
     db = open_database()
 
-    async def look() -> None:
+    async def look(question: str) -> None:
         while True:
             await asyncio.sleep(1)
-            db.execute("SELECT min(id) FROM rows WHERE due < 7").fetchone()
+            db.execute(question).fetchone()
 
-    beside.append(asyncio.create_task(look()))
+    for question in ("SELECT min(id) FROM rows WHERE due < 7", "SELECT max(id) FROM rows"):
+        beside.append(asyncio.create_task(look(question)))
     return 0.0
 
 
