@@ -88,7 +88,7 @@ async def declared_sessions() -> AsyncIterator[Row]:
         yield Row("  one of 1,000 / a one-row transaction", one, commit, at_most_ratio=START_AT_MOST)
         least, *idle = await _idle([bare, *processes])
         yield curve("processor time of an idle second, background sessions", _points(SESSIONS, idle))
-        yield Row("  of 1,000 / of a loop that asks SQLite twice a second", idle[-1], least, at_most_ratio=LOOKS_AT_MOST)
+        yield Row("  of 1,000 / of a loop that asks SQLite as often", idle[-1], least, at_most_ratio=LOOKS_AT_MOST)
         kept = [await each.measure(f"memory_{n}") * n for n, each in zip(SESSIONS, processes, strict=True)]
         yield curve("memory of background sessions", _points(SESSIONS, map(_once, kept)), at_most=LINEAR, unit="B")
         yield Row("  of one of 1,000", kept[-1] / SESSIONS[-1], unit="B")
