@@ -1,6 +1,6 @@
 """Make large stores by SQL, with the rows that the product writes; stores of deliveries are kept between runs.
 
-A row is made by the store itself, and copied with other ids. The indexes are made after the rows, by sorting.
+A row is made by the store itself, and copied with other ids. The indexes are made after the rows, by sorting, and they are counted at the end.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import click
 
 from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_storage_sqlite import open_sqlite
+from amplifier_storage_sqlite.counting import count_deliveries
 from amplifier_storage_sqlite.schema import MIGRATIONS
 
 from .environment import ROOT
@@ -50,6 +51,7 @@ _CHANGED = (
     *("created", "updated", "available_at"),
 )
 _INDEXES = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = 'deliveries' AND sql IS NOT NULL"
+_TRIGGERS = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'deliveries'"
 
 
 async def grown_store(deliveries: int, folder: Path) -> Path:
@@ -109,12 +111,14 @@ async def _make(path: Path, deliveries: int) -> None:
             "CREATE TEMP TABLE first AS SELECT * FROM deliveries"
         )  # its own table would be read into memory first
         db.execute("BEGIN")
-        indexes = db.execute(_INDEXES).fetchall()
-        for name, _ in indexes:
-            db.execute(f"DROP INDEX {name}")
+        indexes, triggers = db.execute(_INDEXES).fetchall(), db.execute(_TRIGGERS).fetchall()
+        for kind, dropped in (("INDEX", indexes), ("TRIGGER", triggers)):
+            for name, _ in dropped:
+                db.execute(f"DROP {kind} {name}")
         same = ", ".join(row[1] for row in db.execute("PRAGMA table_info(deliveries)") if row[1] not in _CHANGED)
         db.execute(_COPY.format(same=same, event_id=_EVENT_ID), {"count": deliveries})
-        for _, statement in indexes:
+        count_deliveries(db)
+        for _, statement in (*indexes, *triggers):
             db.execute(statement)
         db.execute("COMMIT")
         db.execute("PRAGMA journal_mode = WAL")
