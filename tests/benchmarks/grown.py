@@ -1,6 +1,7 @@
 """Make large stores by SQL, with the rows that the product writes; stores of deliveries are kept between runs.
 
-A row is made by the store itself, and copied with other ids. The indexes are made after the rows, by sorting, and they are counted at the end.
+A row is made by the store itself, and copied with other ids. The rows are counted afterwards, and their indexes made by
+sorting.
 """
 
 from __future__ import annotations
