@@ -7,12 +7,15 @@ import os
 import sqlite3
 import stat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import StoreUnavailable
 
 from .faults import DamageError, damage_error, translate_errors
 from .schema import migrate
+
+if TYPE_CHECKING:
+    from .sessions import KnownSession
 
 logger = logging.getLogger(__name__)
 
@@ -39,13 +42,13 @@ COPY_TABLE = "unfinished_copy"
 class WritingConnection(sqlite3.Connection):
     """The connection of a writer; it knows the records of the sessions whose turns it wrote last.
 
-    Invariant: within a transaction of the writer, `known_sessions` holds rows as they are in the file. `begin` forgets
+    Invariant: within a transaction of the writer, `known_sessions` holds what is in the file. `begin` forgets
     them after a commit of another connection, and whoever rolls back, or changes a record otherwise, forgets them too.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.known_sessions: dict[str, list[Any]] = {}
+        self.known_sessions: dict[str, KnownSession] = {}
         self._version = -1
 
     def begin(self) -> None:

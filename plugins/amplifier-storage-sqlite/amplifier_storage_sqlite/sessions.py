@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from amplifier_core.errors import SessionConflict, SessionExists, SessionNotFound
 from amplifier_core.storage import SessionRecord
@@ -15,7 +16,7 @@ from amplifier_core.storage import SessionRecord
 from . import histories
 from .faults import DamageError, IndexDamage
 from .rows import SESSIONS, pause_collection
-from .values import checksum, micros, unplain
+from .values import checksum, join_columns, micros, unplain
 
 if TYPE_CHECKING:
     import sqlite3
@@ -64,6 +65,25 @@ WHERE id = :session_id AND NOT EXISTS (SELECT 1 FROM sessions WHERE session_id =
 """
 
 
+class KnownSession:
+    """Hold what one more turn of a session needs of its record: the unchanged columns are sealed once.
+
+    Invariant: a turn changes `updated` and `message_count` alone, which are neighbours in `NAMES`.
+    """
+
+    __slots__ = ("_after", "_before", "count", "history")
+
+    def __init__(self, columns: Sequence[Any]) -> None:
+        self.history: int = columns[_HISTORY]
+        self.count: int = columns[_COUNT]
+        self._before = crc32(join_columns([*columns[:_UPDATED], ""]))
+        self._after = join_columns(["", *columns[_COUNT + 1 :]])
+
+    def seal(self, updated: int, count: int) -> int:
+        """Return the `checksum` of the record after a turn."""
+        return crc32(b"%d\0%d%b" % (updated, count, self._after), self._before)
+
+
 def create(db: sqlite3.Connection, row: Mapping[str, Column]) -> SessionRecord:
     """Insert a session; with `fork_of`, its history shares the source's messages."""
     source: int | None = None
@@ -88,20 +108,22 @@ def append(db: sqlite3.Connection, session_id: str, bodies: Sequence[Column], at
     The connection of the writer knows the records of the last turns: see `WritingConnection`.
     """
     known = getattr(db, "known_sessions", {})
-    row = known.pop(session_id, None) or list(_read_row(db, session_id))
-    count = row[_COUNT]
-    if count != at:
+    session = known.pop(session_id, None) or KnownSession(_read_row(db, session_id))
+    if session.count != at:
         raise SessionConflict(
             session_id,
-            f"session '{session_id}' has {count} messages, not {at}: somebody else wrote it. Resume it to go on",
+            f"session '{session_id}' has {session.count} messages, not {at}: somebody else wrote it. "
+            "Resume it to go on",
         )
-    if bodies:
-        histories.extend(db, row[_HISTORY], at, bodies)
-        row[_COUNT], row[_UPDATED] = at + len(bodies), micros(now)
-        if not db.execute(_ADVANCE, (row[_COUNT], row[_UPDATED], checksum(*row), session_id)).rowcount:
-            raise IndexDamage(f"the index of the session ids does not know '{session_id}'")
-        known[session_id] = row
-    return at + len(bodies)
+    if not bodies:
+        return at
+    histories.extend(db, session.history, at, bodies)
+    session.count = count = at + len(bodies)
+    updated = micros(now)
+    if not db.execute(_ADVANCE, (count, updated, session.seal(updated, count), session_id)).rowcount:
+        raise IndexDamage(f"the index of the session ids does not know '{session_id}'")
+    known[session_id] = session
+    return count
 
 
 def update(db: sqlite3.Connection, session_id: str, changes: Mapping[str, Column]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -56,9 +56,14 @@ def unplain(column: Any) -> Any:
 
 def checksum(*columns: Column) -> int:
     """Return a checksum of columns as stored: SQLite itself does not notice a flipped bit."""
+    return crc32(join_columns(columns))
+
+
+def join_columns(columns: Sequence[Column]) -> bytes:
+    """Return the bytes under the checksum of columns."""
     if bytes in map(type, columns):
-        return crc32(b"\0".join([each if isinstance(each, bytes) else str(each).encode() for each in columns]))
-    return crc32("\0".join(map(str, columns)).encode())
+        return b"\0".join([each if isinstance(each, bytes) else str(each).encode() for each in columns])
+    return "\0".join(map(str, columns)).encode()
 
 
 def message_checksum(history: int, position: int, body: Column) -> int:

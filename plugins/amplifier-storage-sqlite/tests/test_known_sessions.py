@@ -12,6 +12,7 @@ import pytest
 from amplifier_core.errors import SessionConflict, SessionNotFound, StoreDamaged
 from amplifier_core.storage import SessionRecord
 from amplifier_storage_sqlite import open_sqlite, sessions
+from amplifier_storage_sqlite.values import checksum
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +39,17 @@ async def test_a_turn_of_a_known_session_reads_no_record_and_seals_it_as_before(
         assert await known.append("s", TURN, at=2) == 4
     assert (await known.get("s")).message_count == 4  # its checksum is right
     assert await known.examine("s") == []
+
+
+@pytest.mark.parametrize("name", ["", "plain", "é\N{PARTY POPPER}", "from a file name \udcff", "a\0b"])
+async def test_every_turn_is_sealed_as_a_whole_record_is(store: SqliteStore, name: str) -> None:
+    record = await store.create(SessionRecord("s", name=name, config={"text": "é" * 100}, metadata={"of": name}))
+    for at in range(0, 8, 2):
+        await store.append("s", TURN, at=at)
+        [row] = await store._writer.run(lambda db: db.execute(f"SELECT {sessions.COLUMNS} FROM sessions").fetchall())
+        assert row[-1] == checksum(*row[:-1])
+    found = await store.get("s")
+    assert (found.name, found.metadata, found.message_count) == (record.name, record.metadata, 8)
 
 
 async def test_changed_fields_stay_changed(known: SqliteStore) -> None:
