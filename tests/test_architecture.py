@@ -106,6 +106,7 @@ SPAWNERS = {
     "amplifier_acp/peer.py:serve": "cancels them and waits for them before it returns",
     "amplifier_acp/serving.py:_make_agent": "the end of `run` cancels and awaits it",
     "amplifier_acp/serving.py:_start": "every request waits for it",
+    "amplifier_trigger_webhook/server.py:start": "one task a server, which the last `leave` cancels and awaits",
     "amplifier_dashboard/talks.py:begin": "one task a turn or a run, which the end of the server ends and awaits",
     "amplifier_foundation/isolation/sandboxed_process.py:start": "`close` waits for it, or cancels it",
     "amplifier_foundation/isolation/sandboxed_process.py:execute": "waits for it, also when it is cancelled itself",

@@ -11,13 +11,9 @@ from typing import TYPE_CHECKING
 from amplifier_core.clock import wait_for
 from amplifier_core.errors import BundleValidationError, DeliveryConflict, SessionNotFound, StoreUnavailable
 
-from ..bundle.registry import BundleRegistry
 from ..bundle.sections import WORKFLOW_RUNNER
 from ..documents.local_paths import is_remote
 from ..paths import fetched_root
-from ..sources import default_cache
-from ..spawn import prepared_bundle
-from ..spawning.runners import find_runner
 from .admission import Gate, SlidingCount
 from .approvals import resume_answered
 from .budgets import Allowance
@@ -50,10 +46,15 @@ async def prepare_state(
 ) -> BackgroundSessionState:
     """Return the state of a background session before its start. Raises `UnknownName`, `BundleError`, `GitError`."""
     if config.runner is not None:
+        from ..spawning.runners import find_runner
+
         find_runner(engine.plugins, config.runner)  # now, and not at the first event
     base = declared_in.bundle.base_path if declared_in is not None else None
     prepared = declared_in
     if config.bundle:
+        from ..bundle.registry import BundleRegistry
+        from ..spawn import prepared_bundle
+
         await _fetch_worker(config.bundle, declared_in)
         is_beside = base is not None and config.bundle.startswith(("./", "../"))
         names = BundleRegistry(plugins=engine.plugins).names()
@@ -64,6 +65,8 @@ async def prepare_state(
     if prepared is None:
         raise BundleValidationError(f"background session '{config.name}' has no bundle: give its `bundle`")
     if config.workflow is not None:
+        from ..spawning.runners import find_runner
+
         find_runner(engine.plugins, WORKFLOW_RUNNER).check(prepared.bundle, config.workflow)  # type: ignore[attr-defined]
     session_id, queue = f"bg-{config.name}-{number:04d}", queue_key((declared_in or prepared).bundle.name, config.name)
     background = BackgroundSessionState(
@@ -90,6 +93,8 @@ async def _fetch_worker(source: str, declared_in: PreparedBundle | None) -> None
     layers = declared_in.bundle.layers or [declared_in.bundle] if declared_in is not None else []
     named_by = [each for each in layers if any(one.bundle == source for one in each.background_sessions)]
     if is_remote(source) and any(fetched_root(each.base_path) is not None for each in named_by):
+        from ..sources import default_cache
+
         await asyncio.to_thread(default_cache().fetch, source, public_only=True)
 
 

@@ -39,14 +39,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from amplifier_core.clock import wait_for
-from amplifier_core.errors import SessionNotFound, SpawnRefused, StaleEpoch, StoreUnavailable
+from amplifier_core.errors import SessionNotFound, StaleEpoch, StoreUnavailable
 from amplifier_core.ids import new_session_id
 
-from ..sessions.failures import describe_failure
 from ..sessions.recording import shield_to_completion
-from ..spawning.life import record_changes, run_spawn
-from .attempt_ends import AttemptEnd
-from .attempts import make_inbox, prepare_attempt, put_aside
 from .budgets import BUDGET
 from .state import Running
 from .watch import STORE_PAUSE, first_cause
@@ -169,18 +165,22 @@ class Worker:
         try:
             await self._handle_claimed(delivery)
         except asyncio.CancelledError:
+            from .attempts import put_aside
+
             with suppress(StaleEpoch, StoreUnavailable, SessionNotFound):  # it is stored how the attempt ended
                 await shield_to_completion(put_aside(self.engine, delivery))
             raise
 
     async def _handle_claimed(self, delivery: Delivery) -> None:
         """Make one attempt, and renew the claim meanwhile."""
+        from .handling import attempt_delivery
+
         problem = ""
         await self.background.cancel_stale(delivery)
         try:
             async with asyncio.TaskGroup() as group:
                 renewing = group.create_task(self._renew(delivery))
-                attempt = group.create_task(self._attempt(delivery))
+                attempt = group.create_task(attempt_delivery(self.engine, self.background, delivery))
                 self.background.running[delivery.delivery_id] = Running(delivery, attempt)
                 self.background.postponed.discard(delivery.delivery_id)
                 await asyncio.wait({attempt})
@@ -221,58 +221,3 @@ class Worker:
                 await self.engine.store.renew(delivery, lease=self.engine.lease, now=self.engine.clock.now())
             except StoreUnavailable as error:  # the lease holds for two more tries
                 logger.warning("the claim on %s was not renewed: %s", delivery.delivery_id, error)
-
-    async def _attempt(self, delivery: Delivery) -> None:
-        running, end = self.background.running[delivery.delivery_id], AttemptEnd(self.engine, self.background, delivery)
-        try:
-            await self._try_once(delivery, running, end)
-        except asyncio.CancelledError:
-            if not running.cancelled_by:
-                raise
-            await shield_to_completion(end.cancel(running))  # its session did not run yet
-
-    async def _try_once(self, delivery: Delivery, running: Running, end: AttemptEnd) -> None:
-        if delivery.attempts > self.background.config.max_attempts:
-            await end.give_up(f"the process ended {delivery.attempts - 1} times while it was handled")
-            return
-        approvals = make_inbox(self.engine, self.background, delivery)
-        if questions := await approvals.begin():
-            await end.hold(approvals, questions)
-            return
-        allowance = self.background.allowance
-        denial = await allowance.find_denial(str(delivery.session_id), self.engine.store, self.engine.clock)
-        if denial is not None:
-            await end.deny(denial)
-            return
-        try:
-            spawn = await prepare_attempt(self.engine, self.background, delivery, approvals)
-        except StoreUnavailable:
-            raise
-        except SpawnRefused as refusal:
-            await end.postpone(refusal)
-            return
-        except Exception as error:
-            await end.fail(describe_failure(error), error)
-            return
-        running.spawn, spawn.stopping = spawn, spawn.stopping or bool(running.cancelled_by)
-        self.engine.notify("started", self.background, delivery=delivery, resumed=spawn.resumed)
-        outcome = await run_spawn(spawn, self.background.config.time_limit)
-        running.is_over = True
-        if isinstance(spawn.error, StoreUnavailable):
-            raise spawn.error
-        try:
-            if outcome.status == "completed":
-                await end.commit(spawn, outcome)
-                await approvals.forget()
-            elif running.cancelled_by:
-                await end.cancel(running, outcome)
-                await approvals.forget()
-            elif outcome.status == "interrupted":
-                questions = await approvals.end_attempt()
-                await end.hold(approvals, questions, record_changes(spawn, outcome))
-            elif outcome.status == "cancelled":
-                await end.interrupt(spawn, outcome)
-            else:
-                await end.fail(outcome.error or "failed", spawn.error, spawn, outcome)
-        except SessionNotFound as error:  # somebody deleted the session while it ran
-            await end.fail(str(error), error)

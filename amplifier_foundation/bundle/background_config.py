@@ -32,7 +32,7 @@ Config = Annotated[dict[str, Any], BeforeValidator(lambda value: {} if value is 
 class TriggerConfig(BaseModel):
     """One trigger of a background session. `type: timer` is another spelling of `module: trigger-timer`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     module: str = Field(pattern=MODULE_ID)
     """The registered name: `trigger-file-watcher`."""
@@ -69,7 +69,7 @@ def trigger_module(kind: str) -> str:
 class Debounce(BaseModel):
     """Wait until events stop coming, and handle the last one of each `key`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     period: Annotated[Seconds, Field(gt=0)]
     """Seconds without a further event until the last one is handled."""
@@ -82,7 +82,7 @@ class Debounce(BaseModel):
 class Rate(BaseModel):
     """So many in a period."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     limit: int = Field(ge=1)
     """The number of events."""
@@ -93,7 +93,7 @@ class Rate(BaseModel):
 class Retry(BaseModel):
     """The pause before another attempt: random, up to a bound that doubles each time."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     delay: Annotated[Seconds, Field(gt=0)] = 1.0
     """The first bound, in seconds."""
@@ -104,7 +104,7 @@ class Retry(BaseModel):
 class TrackerConfig(BaseModel):
     """The tracker of the work that the events are about."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     name: str = Field(pattern=MODULE_ID)
     """Its registered name, such as `issue`."""
@@ -119,7 +119,7 @@ def _expand_tracker(value: Any) -> Any:
 class WorktreeConfig(BaseModel):
     """A git worktree for each session; in a folder without a repository, sessions work in the project itself."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     branch: Template | None = None
     """The template of the branch's name, such as `issue-{data.id}`; None: `amplifier/` and the session's id. A taken

@@ -12,7 +12,7 @@ from ..documents.fields import Seconds
 class BudgetConfig(BaseModel):
     """Limits of the usage; no request to a model begins once one of them is reached."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """US dollars. Requests to models without a known price do not count, with a warning."""

@@ -2,6 +2,8 @@
 
 An agent is an entry of the bundle's `agents`, `self` (the session's own bundle), or another bundle: a path, a URL, a
 registered name or `name:path`.
+
+What makes sessions is imported by the first call: a session that makes none need not wait for it.
 """
 
 from __future__ import annotations
@@ -22,12 +24,7 @@ from ..sessions.file_changes import FileChanges
 from ..sessions.held import running_call
 from ..sessions.history import turn_starts
 from ..sessions.records import AGENT
-from ..spawn import describe_result, spawn_prepared
-from .agent_plans import agent_bundle, choose_modules, first_provider, with_orchestrator_config
-from .child import Spawn, spawn_request
 from .child_notes import ChildNotes
-from .inheritance import Depth, Scope, child_config, inherit_history
-from .runners import InProcessRunner, find_runner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,6 +38,8 @@ if TYPE_CHECKING:
 
     from ..bundle.prepared import PreparedBundle
     from ..events import Emitter
+    from .child import Spawn
+    from .inheritance import Depth, Scope
 
 SELF = "self"
 
@@ -157,8 +156,7 @@ class AgentSpawner:
             return await self.resume(*earlier, parent, timeout=timeout)
         prepared = await self._resolve(agent_name, agent_configs)
         if not provider_preferences and (provider_override or model_override):
-            provider = provider_override or first_provider(prepared.mount_plan) or first_provider(parent.config)
-            provider_preferences = [ProviderPreference(provider, model_override)]
+            provider_preferences = [_prefer(prepared, parent, provider_override, model_override)]
         terms = Terms(
             tool_inheritance,
             hook_inheritance,
@@ -171,6 +169,8 @@ class AgentSpawner:
         if parent_messages is not None:
             spawn.transcript, spawn.turns = Transcript(parent_messages), len(turn_starts(parent_messages))
         else:
+            from .inheritance import inherit_history
+
             history = await inherit_history(parent, context_depth, context_scope, context_turns)
             spawn.transcript, spawn.turns = history
         spawn.metadata = {**(session_metadata or {}), AGENT: agent_name, TERMS: terms.to_dict()}
@@ -252,6 +252,7 @@ class AgentSpawner:
 
         from ..bundle.registry import BundleRegistry
         from ..security import load_trusted
+        from .agent_plans import agent_bundle
 
         if agent == SELF:
             return self.prepared
@@ -276,6 +277,9 @@ class AgentSpawner:
         return str(named) if named else ("subprocess" if use_subprocess else None)
 
     def _config(self, prepared: PreparedBundle, parent: AmplifierSession, terms: Terms) -> dict[str, Any]:
+        from .agent_plans import choose_modules, with_orchestrator_config
+        from .inheritance import child_config
+
         own = self.prepared.bundle.spawn
         config = child_config(
             prepared.mount_plan,
@@ -295,6 +299,9 @@ class AgentSpawner:
         instruction: str,
         session_id: str | None,
     ) -> Spawn:
+        from .child import Spawn, spawn_request
+        from .runners import InProcessRunner, find_runner
+
         config = self._config(prepared, parent, terms)
         if terms.provider_preferences:
             wanted = terms.provider_preferences
@@ -318,8 +325,19 @@ class AgentSpawner:
         self.session = session
 
 
+def _prefer(
+    prepared: PreparedBundle, parent: AmplifierSession, provider: str | None, model: str | None
+) -> ProviderPreference:
+    """Return the preference for a model, by default of the first provider of the agent or of its parent."""
+    from .agent_plans import first_provider
+
+    return ProviderPreference(provider or first_provider(prepared.mount_plan) or first_provider(parent.config), model)
+
+
 async def _run_for_call(spawn: Spawn, agent: str, timeout: float | None, *, resume: bool = False) -> dict[str, Any]:  # noqa: ASYNC109 - handed on
     """Run a spawn and describe its result; the tool call of its parent is held while a call of the child is."""
+    from ..spawn import describe_result, spawn_prepared
+
     result = await spawn_prepared(spawn, timeout, resume=resume)
     call = running_call(spawn.parent)
     if spawn.held and call is not None:

@@ -98,6 +98,41 @@ def test_background_sessions_for_a_pipe_import_neither_colours_nor_repairs_nor_s
     assert loaded & unused == set()
 
 
+def test_what_handles_events_and_serves_webhooks_is_imported_once_all_triggers_are_armed(folder: Path) -> None:
+    triggers = "[{module: trigger-webhook, config: {port: 0}}, {module: trigger-manual}]"
+    text = BUNDLE.replace("---\n", f"---\nbackground_sessions: [{{name: s, triggers: {triggers}}}]\n", 1)
+    (folder / "bundle.md").write_text(text)
+    program = """
+import os, sys, time
+from threading import Thread
+from amplifier_foundation.background import later
+from amplifier_foundation.cli import invoke, view
+
+note = view.RunView.note
+
+def finish():
+    while not set(later.NEEDED) <= sys.modules.keys():
+        time.sleep(0.001)
+    os._exit(0)
+
+def watch(self, text, **more):
+    note(self, text, **more)
+    if text.startswith("Watching"):
+        late = {"amplifier_foundation.background.handling", "amplifier_foundation.spawn", "uvicorn", "starlette"}
+        print(*late & sys.modules.keys(), "late", flush=True)
+        Thread(target=finish).start()
+
+view.RunView.note = watch
+invoke(["up"])
+"""
+    environ = {**os.environ, "AMPLIFIER_HOME": str(folder / "home"), "AMPLIFIER_TRUST": "1"}
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, env=environ, capture_output=True, text=True, timeout=60
+    )
+    assert run.returncode == 0, run.stderr
+    assert "late" in run.stdout.splitlines()[-1].split()[:1]
+
+
 def test_the_garbage_of_a_start_is_collected_as_usual_when_it_is_over(folder: Path) -> None:
     program = """
 import gc, sys

@@ -107,7 +107,7 @@ class IgnoreRules:
         return None
 
 
-@lru_cache(CACHE_SIZE)
+@lru_cache(CACHE_SIZE)  # a bundle's patterns are checked, and then used; watchers share the usual ones
 def translate(line: str) -> Rule:
     """Return the rule of one pattern. Raises `ValueError` for one that is unreadable or matches nothing."""
     if line.startswith("#"):

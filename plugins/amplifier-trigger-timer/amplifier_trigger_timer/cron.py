@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
 from heapq import merge
 from itertools import groupby, takewhile
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from .schedule import Due
 
 INSTANT = timedelta(microseconds=1)
+CACHE_SIZE = 1024
+"""Expressions that are known to be good, at most."""
 
 
 class Cron:
@@ -43,6 +46,7 @@ class Cron:
         self._fixed = not (minute.startswith("*") or hour.startswith("*"))
 
     @staticmethod
+    @lru_cache(CACHE_SIZE)  # each start checks an expression several times
     def check(expression: str) -> None:
         """Raise `ValueError` for an expression that cannot be read, or is never due."""
         try:

@@ -47,6 +47,7 @@ class PendingRequests:
 
     def __init__(self) -> None:
         self.closed = False
+        self._failure: Exception | None = None
         self._waiting: deque[PendingRequest] = deque()
         self._news = asyncio.Event()
         self._reading: dict[asyncio.Timeout, str] = {}
@@ -64,7 +65,7 @@ class PendingRequests:
         return await pending.stored
 
     async def next(self) -> PendingRequest | None:
-        """Return the next event with a request that still waits, or None after `close`."""
+        """Return the next event with a request that still waits, or None after `close`. Raises the error of `fail`."""
         while not self.closed:
             while self._waiting:
                 pending = self._waiting.popleft()
@@ -72,6 +73,8 @@ class PendingRequests:
                     return pending
             self._news.clear()
             await self._news.wait()
+        if self._failure is not None:
+            raise self._failure
         return None
 
     def begin_reading(self, limit: asyncio.Timeout, address: str) -> None:
@@ -91,6 +94,11 @@ class PendingRequests:
         del self._reading[oldest]
         oldest.reschedule(0)
         return True
+
+    def fail(self, error: Exception) -> None:
+        """Close, and have `next` raise the error."""
+        self._failure = error
+        self.close()
 
     def close(self) -> None:
         """Release all requests but the one in storage; the trigger settles that one."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
-
-from starlette.responses import JSONResponse
 
 from amplifier_core.triggers import TriggerEvent, TriggerType
 
@@ -51,6 +49,14 @@ LONGEST_HEADER = 512
 _DELIVERY = re.compile(r"[\x21-\x7e]{1,128}")
 
 
+class Answer(NamedTuple):
+    """The answer to a request; `content` is sent as JSON."""
+
+    content: dict[str, Any]
+    status: int = 200
+    headers: Mapping[str, str] | None = None
+
+
 class Refusal(Exception):
     """A request is refused; `status` and `headers` are for the answer."""
 
@@ -73,7 +79,7 @@ class Receiver:
         lifetime = SEEN_FOR if config.scheme == "github" else 2 * config.tolerance
         self._signatures = SeenSignatures(context.state, lifetime)
 
-    async def answer(self, request: Request) -> JSONResponse:
+    async def answer(self, request: Request) -> Answer:
         """Return the answer: 202 for a stored event, 200 for an event besides `events`, else an error.
 
         Raises `ClientDisconnect` if the client is gone.
@@ -83,19 +89,19 @@ class Receiver:
             return await self._accept(request)
         except Refusal as refusal:
             logger.info("%s answered %d: %s", self._context.name, refusal.status, refusal)
-            return JSONResponse({"error": str(refusal)}, refusal.status, refusal.headers)
+            return Answer({"error": str(refusal)}, refusal.status, refusal.headers)
         finally:
             self._busy -= 1
 
-    async def _accept(self, request: Request) -> JSONResponse:
+    async def _accept(self, request: Request) -> Answer:
         self._check_head(request)
         body = await self._read(request)
         signed = self._check_signature(request, body)
         if self._signatures.is_stored(signed):
-            return JSONResponse({"status": "accepted", "reason": "this request was accepted before"}, 202)
+            return Answer({"status": "accepted", "reason": "this request was accepted before"}, 202)
         kind = request.headers.get("x-github-event", "")
         if self._config.events is not None and kind not in self._config.events:
-            return JSONResponse({"status": "ignored", "reason": f"event {kind!r} is not among its events"})
+            return Answer({"status": "ignored", "reason": f"event {kind!r} is not among its events"})
         event = self._event(request, body, signed)
         if seconds := self._rate_limit.take():
             raise _later(429, f"more than {self._config.rate} requests a minute", seconds)
@@ -108,7 +114,7 @@ class Receiver:
             raise _later(503, "the event could not be stored", retry_after)
         if signed:
             self._signatures.mark_stored(signed)
-        return JSONResponse({"status": "accepted", "event_id": event.event_id}, 202)
+        return Answer({"status": "accepted", "event_id": event.event_id}, 202)
 
     def _check_head(self, request: Request) -> None:
         """Refuse a request by its headers alone."""
@@ -206,9 +212,9 @@ class Receiver:
         return self._signatures.key_of(signed, key, now) if signed else key
 
 
-async def refuse_stopped(request: Request) -> JSONResponse:
+async def refuse_stopped(request: Request) -> Answer:
     """Answer a request to a stopped background session."""
-    return JSONResponse({"error": "this background session is stopped"}, 503, {"Retry-After": str(STOPPED_FOR)})
+    return Answer({"error": "this background session is stopped"}, 503, {"Retry-After": str(STOPPED_FOR)})
 
 
 def _later(status: int, message: str, seconds: int = 1, *, close: bool = False) -> Refusal:

@@ -99,7 +99,8 @@ class WebhookTrigger:
             waiting.close()
         receiver = Receiver(self._config, _read_secret(self._config.secret_env), self._context, waiting)
         try:
-            async with listen(self._context.name, self._config, self._path, receiver.answer) as self.url:
+            name, fail = self._context.name, waiting.fail
+            async with listen(name, self._config, self._path, receiver.answer, fail) as self.url:
                 self._armed.set()
                 try:
                     while (pending := await waiting.next()) is not None:
@@ -123,7 +124,7 @@ class WebhookTrigger:
         waiting = self._pending = PendingRequests()
         if self._stopped:
             return
-        async with listen(self._context.name, self._config, self._path, refuse_stopped) as self.url:
+        async with listen(self._context.name, self._config, self._path, refuse_stopped, waiting.fail) as self.url:
             await waiting.next()
 
     async def stop(self) -> None:

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import uvicorn.server
 
 import amplifier_trigger_webhook.connections as connections
 import amplifier_trigger_webhook.receiving as receiving
@@ -183,13 +184,25 @@ def address(bench: Running) -> tuple[str, int]:
     return host, int(port)
 
 
+async def started_server(bench: Running) -> uvicorn.server.ServerState:
+    """Have the server started by a connection, unless it was; return its state once that is closed."""
+    [listener] = [each for each in server._LISTENERS[asyncio.get_running_loop()].values() if each._socket is not None]
+    if listener._server is not None:
+        return listener._server.server_state
+    with await asyncio.to_thread(socket.create_connection, address(bench)):
+        while listener._server is None or not listener._server.server_state.connections:
+            await asyncio.sleep(0.001)
+    while listener._server.server_state.connections:
+        await asyncio.sleep(0.001)
+    return listener._server.server_state
+
+
 @asynccontextmanager
 async def idling(
     bench: Running, count: int, source: str = "127.0.0.1", sends: bytes = b""
 ) -> AsyncIterator[list[socket.socket]]:
     """Hold so many connections that the server knows; each has sent these bytes."""
-    listeners = server._LISTENERS[asyncio.get_running_loop()].values()
-    [state] = [each._server.server_state for each in listeners if each._server is not None]
+    state = await started_server(bench)
     held: list[socket.socket] = []
     try:
         for _ in range(count):
@@ -329,6 +342,45 @@ async def test_a_slow_head_is_given_up(head: bytes, run: Run, monkeypatch: pytes
                 except ConnectionResetError:
                     said = b""
     assert b"HTTP/1.1 2" not in said
+
+
+async def test_connections_wait_for_a_server_that_is_still_loaded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "SERVER_DELAY", 3600)
+    async with run(**GITHUB) as bench:
+        [listener] = [each for each in server._LISTENERS[asyncio.get_running_loop()].values() if each._socket]
+        assert listener._server is None
+        assert [each.status for each in await asyncio.gather(*(bench.signed(b"%d" % n) for n in range(3)))] == [202] * 3
+        assert listener._server is not None
+    assert sorted(each.data["body"] for each in bench.events) == ["0", "1", "2"]
+
+
+async def test_a_server_is_there_without_a_connection(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "SERVER_DELAY", 0)
+    async with run() as bench:
+        [listener] = [each for each in server._LISTENERS[asyncio.get_running_loop()].values() if each._socket]
+        while listener._server is None:
+            await asyncio.sleep(0.001)
+    assert bench.events == []
+
+
+async def test_a_webhook_whose_server_never_started_frees_its_port(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "SERVER_DELAY", 3600)
+    async with run() as bench:
+        place = address(bench)
+    with socket.create_server(place):
+        pass
+
+
+async def test_a_server_that_cannot_start_is_an_error_of_the_webhook(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def break_down(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no server")
+
+    monkeypatch.setattr(server, "SERVER_DELAY", 0)
+    monkeypatch.setattr("amplifier_trigger_webhook.application.start_server", break_down)
+    trigger = WebhookTrigger()
+    trigger.configure({"port": 0})
+    with pytest.raises(RuntimeError, match="no server"):
+        await anext(aiter(trigger.watch()))
 
 
 async def test_idle_connections_give_way_to_others_the_longest_idle_first(

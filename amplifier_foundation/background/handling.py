@@ -1,0 +1,82 @@
+"""Make one attempt at a delivery: prepare its session, run it, and store how it ended.
+
+The worker imports this with the first delivery; `later.py` imports it before, once all triggers are armed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from amplifier_core.errors import SessionNotFound, SpawnRefused, StoreUnavailable
+
+from ..sessions.failures import describe_failure
+from ..sessions.recording import shield_to_completion
+from ..spawning.life import record_changes, run_spawn
+from .attempt_ends import AttemptEnd
+from .attempts import make_inbox, prepare_attempt
+
+if TYPE_CHECKING:
+    from amplifier_core.storage import Delivery
+
+    from .state import BackgroundSessionState, Engine, Running
+
+
+async def attempt_delivery(engine: Engine, background: BackgroundSessionState, delivery: Delivery) -> None:
+    """Make one attempt at a claimed delivery, and store how it ended. Raises `StaleEpoch`, `StoreUnavailable`."""
+    running, end = background.running[delivery.delivery_id], AttemptEnd(engine, background, delivery)
+    try:
+        await _try_once(engine, background, delivery, running, end)
+    except asyncio.CancelledError:
+        if not running.cancelled_by:
+            raise
+        await shield_to_completion(end.cancel(running))  # its session did not run yet
+
+
+async def _try_once(
+    engine: Engine, background: BackgroundSessionState, delivery: Delivery, running: Running, end: AttemptEnd
+) -> None:
+    if delivery.attempts > background.config.max_attempts:
+        await end.give_up(f"the process ended {delivery.attempts - 1} times while it was handled")
+        return
+    approvals = make_inbox(engine, background, delivery)
+    if questions := await approvals.begin():
+        await end.hold(approvals, questions)
+        return
+    allowance = background.allowance
+    denial = await allowance.find_denial(str(delivery.session_id), engine.store, engine.clock)
+    if denial is not None:
+        await end.deny(denial)
+        return
+    try:
+        spawn = await prepare_attempt(engine, background, delivery, approvals)
+    except StoreUnavailable:
+        raise
+    except SpawnRefused as refusal:
+        await end.postpone(refusal)
+        return
+    except Exception as error:
+        await end.fail(describe_failure(error), error)
+        return
+    running.spawn, spawn.stopping = spawn, spawn.stopping or bool(running.cancelled_by)
+    engine.notify("started", background, delivery=delivery, resumed=spawn.resumed)
+    outcome = await run_spawn(spawn, background.config.time_limit)
+    running.is_over = True
+    if isinstance(spawn.error, StoreUnavailable):
+        raise spawn.error
+    try:
+        if outcome.status == "completed":
+            await end.commit(spawn, outcome)
+            await approvals.forget()
+        elif running.cancelled_by:
+            await end.cancel(running, outcome)
+            await approvals.forget()
+        elif outcome.status == "interrupted":
+            questions = await approvals.end_attempt()
+            await end.hold(approvals, questions, record_changes(spawn, outcome))
+        elif outcome.status == "cancelled":
+            await end.interrupt(spawn, outcome)
+        else:
+            await end.fail(outcome.error or "failed", spawn.error, spawn, outcome)
+    except SessionNotFound as error:  # somebody deleted the session while it ran
+        await end.fail(str(error), error)

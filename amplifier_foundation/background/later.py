@@ -1,0 +1,18 @@
+"""Import what the first event needs, once all triggers are armed: a start does not wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib import import_module
+
+NEEDED = ("amplifier_foundation.background.handling", "amplifier_foundation.spawn", "amplifier_foundation.sources")
+
+
+async def import_for_events() -> None:
+    """Import in a thread what handles events; an event that is faster imports it itself."""
+    await asyncio.to_thread(_import_all)
+
+
+def _import_all() -> None:
+    for name in NEEDED:
+        import_module(name)
