@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 import sys
+from operator import attrgetter
 from time import gmtime, strftime, time_ns
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from .models import ContextInjection, HookResult
 
     Handler = Callable[[str, dict[str, Any]], Awaitable[HookResult | dict[str, Any] | None] | Any]
+    Observer = Callable[[str, dict[str, Any]], None]
     Gate = Callable[[dict[str, Any]], HookResult | None]
 
 logger = logging.getLogger(__name__)
@@ -39,14 +41,24 @@ def __getattr__(name: str) -> object:
 class _Registration:
     """One handler of one event."""
 
-    __slots__ = ("handler", "is_async", "name", "priority")
+    __slots__ = ("handler", "is_async", "name", "observes", "priority")
 
-    def __init__(self, handler: Handler, priority: int, name: str) -> None:
+    def __init__(self, handler: Handler, priority: int, name: str, *, observes: bool = False) -> None:
         self.handler = handler
         self.priority = priority
         self.name = name
+        self.observes = observes
+        if observes:
+            self.is_async = False
+            return
         code = getattr(handler, "__code__", None)  # `inspect` takes ten times as long
         self.is_async = bool(code.co_flags & inspect.CO_COROUTINE) if code else inspect.iscoroutinefunction(handler)
+
+
+class _Observers(tuple[_Registration, ...]):
+    """The handlers of an event that only observe, all of them."""
+
+    __slots__ = ()
 
 
 class HookRegistry:
@@ -78,11 +90,7 @@ class HookRegistry:
     def register(self, event: str, handler: Handler, priority: int = 0, name: str | None = None) -> Callable[[], None]:
         """Have `handler(event, data)` called for `event`; return a function to undo this registration alone."""
         entry = _Registration(handler, priority, name or str(getattr(handler, "__name__", type(handler).__name__)))
-        others = self._handlers.get(event)
-        if others is None:
-            self._handlers[event] = (entry,)
-        else:
-            self._handlers[event] = tuple(sorted((*others, entry), key=lambda each: each.priority))
+        self._add(event, entry)
 
         def unregister() -> None:
             self._keep(event, [each for each in self._handlers.get(event, ()) if each is not entry])
@@ -91,6 +99,21 @@ class HookRegistry:
 
     on = register
 
+    def observe(self, event: str, observer: Observer, priority: int = 0, name: str = "observer") -> None:
+        """Have the plain function `observer(event, data)` called in its order among the handlers of `event`.
+
+        It answers nothing, changes nothing, and reads only what the emitter gave: the default fields and the
+        `timestamp` may be missing. So an event with observers alone costs little more than one without a handler.
+        """
+        self._add(event, _Registration(observer, priority, name, observes=True))
+
+    def _add(self, event: str, entry: _Registration) -> None:
+        others = self._handlers.get(event)
+        if others is None:
+            self._handlers[event] = _Observers((entry,)) if entry.observes else (entry,)
+        else:
+            self._handlers[event] = _in_order([*others, entry])
+
     def unregister(self, name: str) -> None:
         """Undo every registration under `name`."""
         for event, entries in list(self._handlers.items()):
@@ -98,7 +121,7 @@ class HookRegistry:
 
     def _keep(self, event: str, entries: list[_Registration]) -> None:
         if entries or (event == events.TOOL_PRE and self._gate is not None):
-            self._handlers[event] = tuple(entries)
+            self._handlers[event] = _in_order(entries)
         else:
             self._handlers.pop(event, None)
 
@@ -141,8 +164,12 @@ class HookRegistry:
         registry's own `timestamp` (UTC, ISO 8601) in place of the caller's.
         """
         entries, gate = self._handlers.get(event, ()), self._gate if event == _TOOL_PRE else None
-        if not entries and gate is None:
-            return _continue_with(data)
+        if gate is None:
+            if entries.__class__ is _Observers:
+                _tell(entries, event, data)
+                return _continue_with(data)
+            if not entries:
+                return _continue_with(data)
         payload = {**self._defaults, **data, "timestamp": _timestamp()}
         if event in CORRELATED:
             correlate(event, payload)
@@ -203,6 +230,19 @@ class HookRegistry:
             if result is not None and result.data is not None:
                 collected.append(result.data)
         return collected
+
+
+def _in_order(entries: list[_Registration]) -> tuple[_Registration, ...]:
+    entries.sort(key=attrgetter("priority"))
+    return _Observers(entries) if entries and all(entry.observes for entry in entries) else tuple(entries)
+
+
+def _tell(observers: tuple[_Registration, ...], event: str, data: dict[str, Any]) -> None:
+    for entry in observers:
+        try:
+            entry.handler(event, data)
+        except Exception as error:
+            _report(entry, event, error)
 
 
 class _Everything:

@@ -119,10 +119,10 @@ class UsageMeter:
         if self._attached:
             return
         self._attached = True
-        register = self._coordinator.hooks.register
-        register(PROVIDER_REQUEST, self._begin, _BEFORE_ALL, "usage-meter")
-        register(LLM_RESPONSE, self._hear_provider, _BEFORE_ALL, "usage-meter")
-        register(PROVIDER_RESPONSE, self._hear_orchestrator, _BEFORE_ALL, "usage-meter")
+        observe = self._coordinator.hooks.observe
+        observe(PROVIDER_REQUEST, self._begin, _BEFORE_ALL, "usage-meter")
+        observe(LLM_RESPONSE, self._hear_provider, _BEFORE_ALL, "usage-meter")
+        observe(PROVIDER_RESPONSE, self._hear_orchestrator, _BEFORE_ALL, "usage-meter")
 
     @property
     def usage(self) -> Usage:
