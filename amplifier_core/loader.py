@@ -10,6 +10,7 @@ import sys
 import threading
 from hashlib import sha256
 from pathlib import Path
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from . import search_path
@@ -126,7 +127,9 @@ class ModuleLoader:
         `ModuleValidationError` for code without a mount function, and every error of the import.
         """
         owner = coordinator or self._coordinator
-        path = await self.find_path(module_id, source_hint, owner)
+        resolver = owner.mount_points["module-source-resolver"] if owner is not None else None
+        is_found_by_name = not self._search_paths and _has_no_source(resolver, module_id, source_hint)
+        path = None if is_found_by_name else await self.find_path(module_id, source_hint, owner)
         module = self._from_path(module_id, path) if path else None
         if module is None and module_id.startswith("provider-") and module_id not in self._installed:
             from .preloading import wait_for_import
@@ -137,7 +140,8 @@ class ModuleLoader:
 
         async def mount_module(target: ModuleCoordinator) -> Callable[[], Any] | None:
             outcome = mount(target, whole)
-            cleanup = await outcome if inspect.isawaitable(outcome) else outcome
+            is_awaitable = outcome.__class__ is CoroutineType or inspect.isawaitable(outcome)
+            cleanup = await outcome if is_awaitable else outcome
             self._enqueue_ready(module_id, mount)
             return cleanup if callable(cleanup) else None
 
@@ -156,7 +160,7 @@ class ModuleLoader:
 
     async def _source(self, module_id: str, hint: Any, coordinator: ModuleCoordinator | None) -> Path | None:
         resolver = coordinator.get("module-source-resolver") if coordinator is not None else None
-        if resolver is None or (hint is None and hasattr(resolver, "lacks") and resolver.lacks(module_id)):
+        if resolver is None or _has_no_source(resolver, module_id, hint):
             return None
         from .module_sources import ModuleNotFoundError as SourceNotFound
 
@@ -246,6 +250,11 @@ class ModuleLoader:
         while self._added_paths:
             search_path.release(self._added_paths.pop())
         self._ready_queue.clear()
+
+
+def _has_no_source(resolver: Any, module_id: str, hint: Any) -> bool:
+    """Return whether a resolver certainly finds no code for a module."""
+    return resolver is None or (hint is None and hasattr(resolver, "lacks") and bool(resolver.lacks(module_id)))
 
 
 def attach_loader(loader: Any, coordinator: ModuleCoordinator) -> None:

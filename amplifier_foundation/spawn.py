@@ -31,7 +31,6 @@ from .spawning.limits import time_limit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from contextlib import AbstractContextManager
 
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
@@ -193,7 +192,9 @@ async def spawn_bundle(
     history, turns = await inherit_history(parent_session, context_depth, context_scope, context_turns)
     spawn = Spawn(
         prepared=prepared,
-        request=spawn_request(parent_session, prepared, instruction, config, session_id, session_name),
+        request=spawn_request(
+            parent_session, prepared, instruction, config, session_id, session_name, Family.of(parent_session)
+        ),
         parent=parent_session,
         transcript=history,
         turns=turns,
@@ -214,9 +215,12 @@ async def spawn_prepared(
 ) -> SpawnResult:
     """Prepare, run and settle a `Spawn`, as `spawn_bundle` does."""
     family = Family.of(spawn.parent)
-    with _count_in(spawn, family):
+    _count_in(spawn, family)
+    try:
         await _admit(spawn, family, resume=resume)
         return await _live(spawn, _limit(family, timeout))
+    finally:
+        family.discount(spawn.request.session_id)
 
 
 async def spawn_in_background(
@@ -228,23 +232,27 @@ async def spawn_in_background(
     """Do the same as `spawn_prepared` in a task of the parent's; return once the child is admitted and stored."""
     family = Family.of(spawn.parent)
     spawn.unattended = True
-    with _count_in(spawn, family):
+    _count_in(spawn, family)
+    try:
         await _admit(spawn, family, resume=resume)
         if spawn.error is not None:
             await _live(spawn, None)
+    finally:
+        family.discount(spawn.request.session_id)
     return SpawnHandle(spawn, family.start(_live(spawn, _limit(family, timeout)), spawn.request.session_id))
 
 
-def _count_in(spawn: Spawn, family: Family) -> AbstractContextManager[None]:
-    """Count the child in its family while the block runs, for the plugins and their limits. Raises `SessionExists`."""
-    session_id = spawn.request.session_id
-    if session_id in family.running:
-        raise SessionExists(session_id)
-    spawn.request = replace(
-        spawn.request, siblings=len(family.running), relatives=family.tree.spawned, limits=family.tree.limits
-    )
-    spawn.capabilities = {TREE: family.tree, **spawn.capabilities}
-    return family.child(session_id)
+def _count_in(spawn: Spawn, family: Family) -> None:
+    """Count the child in its family, for the plugins and their limits. Raises `SessionExists`."""
+    request, tree = spawn.request, family.tree
+    if family.has(request.session_id):
+        raise SessionExists(request.session_id)
+    counts = (family.size, tree.spawned, tree.limits)
+    if (request.siblings, request.relatives, request.limits) != counts:
+        siblings, relatives, limits = counts
+        spawn.request = replace(request, siblings=siblings, relatives=relatives, limits=limits)
+    spawn.capabilities = {TREE: tree, **spawn.capabilities}
+    family.count(request.session_id)
 
 
 async def _admit(spawn: Spawn, family: Family, *, resume: bool) -> None:

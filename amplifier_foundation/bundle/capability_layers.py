@@ -32,8 +32,8 @@ class LayeredResolver:
 
     def lacks(self, module_id: str) -> bool:
         """Return whether both certainly find nothing for a module without a path."""
-        layers = self._layers[1:] if module_id in self._inherited else self._layers
-        return all(hasattr(layer, "lacks") and bool(layer.lacks(module_id)) for layer in layers)
+        own, outer = self._layers
+        return _lacks(outer, module_id) and (module_id in self._inherited or _lacks(own, module_id))
 
     def resolve(self, module_id: str, source_hint: Any = None, profile_hint: Any = None) -> Any:
         """Return the source of the code of `module_id`. Raises `ModuleNotFoundError` when neither knows it."""
@@ -85,6 +85,11 @@ async def _resolve(resolver: Any, module_id: str, source_hint: Any) -> Any:
     if hasattr(resolver, "async_resolve"):
         return await resolver.async_resolve(module_id, source_hint=source_hint)
     return resolver.resolve(module_id, source_hint=source_hint)
+
+
+def _lacks(resolver: Any, module_id: str) -> bool:
+    lacks = getattr(resolver, "lacks", None)
+    return lacks is not None and bool(lacks(module_id))
 
 
 def _knows(resolver: Any, module_id: str, source_hint: Any) -> bool:

@@ -36,4 +36,4 @@ class BundleModuleLoader(ModuleLoader):
         if module_id.startswith(PREFIX):
             config = with_model(config, module_id, coordinator)
             config = await complete_provider(module_id, getattr(module, DECLARATION, None), config)
-        return await expand_references(config)
+        return await expand_references(config) if config else config
