@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import sys
 from operator import attrgetter
 from time import gmtime, strftime, time_ns
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import events
@@ -41,18 +41,13 @@ def __getattr__(name: str) -> object:
 class _Registration:
     """One handler of one event."""
 
-    __slots__ = ("handler", "is_async", "name", "observes", "priority")
+    __slots__ = ("handler", "name", "observes", "priority")
 
     def __init__(self, handler: Handler, priority: int, name: str, *, observes: bool = False) -> None:
         self.handler = handler
         self.priority = priority
         self.name = name
         self.observes = observes
-        if observes:
-            self.is_async = False
-            return
-        code = getattr(handler, "__code__", None)  # `inspect` takes ten times as long
-        self.is_async = bool(code.co_flags & inspect.CO_COROUTINE) if code else inspect.iscoroutinefunction(handler)
 
 
 class _Observers(tuple[_Registration, ...]):
@@ -157,6 +152,19 @@ class HookRegistry:
         self._gate = gate
         self._handlers.setdefault(events.TOOL_PRE, ())  # it is heard
 
+    def tell(self, event: str, data: dict[str, Any]) -> bool:
+        """Tell an event to its observers; return False, and do nothing, for an event that takes an `emit`.
+
+        Nobody can answer it, so its emitter goes on as without a handler.
+        """
+        entries = self._handlers.get(event)
+        if entries.__class__ is not _Observers or (self._gate is not None and event == _TOOL_PRE):
+            return False
+        if "emit" in self.__dict__:
+            return False
+        _tell(entries or (), event, data)
+        return True
+
     async def emit(self, event: str, data: dict[str, Any]) -> HookResult:
         """Call the handlers of `event` and return their common result.
 
@@ -181,10 +189,12 @@ class HookRegistry:
         for entry in entries:
             try:
                 answer = entry.handler(event, payload)
-                if entry.is_async or hasattr(answer, "__await__"):
-                    answer = await answer
                 if answer is None:
                     continue
+                if answer.__class__ is CoroutineType or hasattr(answer, "__await__"):
+                    answer = await answer
+                    if answer is None:
+                        continue
                 result = _as_result(answer)
             except (Exception, asyncio.CancelledError) as error:
                 await _raise_cancellation(error, before)
@@ -220,7 +230,7 @@ class HookRegistry:
         for entry in self._handlers.get(event, ()):
             try:
                 answer = entry.handler(event, payload)
-                if entry.is_async or hasattr(answer, "__await__"):
+                if hasattr(answer, "__await__"):
                     answer = await asyncio.wait_for(answer, timeout)
                 result = _as_result(answer)
             except (Exception, asyncio.CancelledError) as error:

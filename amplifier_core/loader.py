@@ -101,17 +101,24 @@ class ModuleLoader:
     def __init__(
         self, coordinator: ModuleCoordinator | None = None, search_paths: Sequence[Path] | None = None
     ) -> None:
+        folders = [*_folders_of_environment(), *(Path(path) for path in search_paths or ())]
+        self._begin(coordinator, folders, {})
+
+    def _begin(
+        self, coordinator: ModuleCoordinator | None, folders: list[Path], installed: dict[str, Callable[..., Any]]
+    ) -> None:
         self._coordinator = coordinator
-        self._search_paths = [*_folders_of_environment(), *(Path(path) for path in search_paths or ())]
+        self._search_paths = folders
         self._added_paths: list[str] = []
         self._users: set[int] = set()
-        self._installed: dict[str, Callable[..., Any]] = {}
+        self._installed = installed
         self._ready_queue: list[tuple[str, Callable[..., Any]]] = []
 
     def another(self, kind: type[ModuleLoader] | None = None) -> ModuleLoader:
         """Return a loader for another session, of this or another kind; it knows the installed modules of this one."""
-        loader = (kind or type(self))()
-        loader._search_paths, loader._installed = self._search_paths, self._installed
+        kind = kind or type(self)
+        loader = kind.__new__(kind)
+        loader._begin(None, self._search_paths, self._installed)
         return loader
 
     async def load(

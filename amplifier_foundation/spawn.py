@@ -181,7 +181,10 @@ async def spawn_bundle(
     Raises `BundleError`, `SpawnRefused`, `ForkRefused`, `SessionExists` (a stored id, without `resume`),
     `SpawnTimeout`, `BudgetExceeded`, and the errors of the child's orchestrator.
     """
-    prepared = await _load_in_time(bundle, parent_session, session_id, timeout, event_router)
+    if isinstance(bundle, PreparedBundle):
+        prepared = bundle
+    else:
+        prepared = await _load_in_time(bundle, parent_session, session_id, timeout, event_router)
     config = child_config(
         prepared.mount_plan,
         parent_session.config,
@@ -272,8 +275,10 @@ def _limit(family: Family, timeout: float | None) -> float | None:
 
 async def _live(spawn: Spawn, timeout: float | None) -> SpawnResult:  # noqa: ASYNC109 - handed on
     outcome = await run_spawn(spawn, timeout)
-    settling = settle_spawn(spawn, outcome)
-    await (settling if spawn.store is None else shield_to_completion(settling))
+    if spawn.store is not None:
+        await shield_to_completion(settle_spawn(spawn, outcome))
+    elif spawn.router is not None or spawn.plugins is not None:
+        await settle_spawn(spawn, outcome)
     if spawn.error is not None:
         raise spawn.error
     return SpawnResult(
@@ -282,15 +287,13 @@ async def _live(spawn: Spawn, timeout: float | None) -> SpawnResult:  # noqa: AS
 
 
 async def _load_in_time(
-    bundle: PreparedBundle | Bundle | str,
+    bundle: Bundle | str,
     parent: AmplifierSession,
     session_id: str | None,
     timeout: float | None,  # noqa: ASYNC109 - handed on
     router: EventRouter | None,
 ) -> PreparedBundle:
     """Return `bundle` prepared, within the time limit of its session; a failure is emitted as that session's."""
-    if isinstance(bundle, PreparedBundle):
-        return bundle
     seconds = _limit(Family.of(parent), timeout)
     try:
         async with asyncio.timeout(seconds) as limit:

@@ -38,7 +38,7 @@ def resolve_alias(model: str, provider: str, coordinator: ModuleCoordinator | No
 
 def with_model(config: dict[str, Any], provider: str, coordinator: ModuleCoordinator | None) -> dict[str, Any]:
     """Return the configuration of a provider with the model of its alias."""
-    named = {key: config[key] for key in MODEL_KEYS if isinstance(config.get(key), str)}
-    if not named:
+    if config.get("default_model") is None and config.get("model") is None:
         return config
+    named = {key: config[key] for key in MODEL_KEYS if isinstance(config.get(key), str)}
     return {**config, **{key: resolve_alias(model, provider, coordinator) for key, model in named.items()}}

@@ -24,6 +24,7 @@ class LayeredResolver:
 
     def __init__(self, own: Any, outer: Any, inherited: Iterable[str] = ()) -> None:
         self._layers = (own, outer)
+        self._lacks = getattr(own, "lacks", _finds_all), getattr(outer, "lacks", _finds_all)
         self._inherited = frozenset(inherited)
 
     def knows(self, module_id: str, source_hint: Any = None) -> bool:
@@ -32,8 +33,8 @@ class LayeredResolver:
 
     def lacks(self, module_id: str) -> bool:
         """Return whether both certainly find nothing for a module without a path."""
-        own, outer = self._layers
-        return _lacks(outer, module_id) and (module_id in self._inherited or _lacks(own, module_id))
+        own, outer = self._lacks
+        return bool(outer(module_id)) and (module_id in self._inherited or bool(own(module_id)))
 
     def resolve(self, module_id: str, source_hint: Any = None, profile_hint: Any = None) -> Any:
         """Return the source of the code of `module_id`. Raises `ModuleNotFoundError` when neither knows it."""
@@ -87,9 +88,9 @@ async def _resolve(resolver: Any, module_id: str, source_hint: Any) -> Any:
     return resolver.resolve(module_id, source_hint=source_hint)
 
 
-def _lacks(resolver: Any, module_id: str) -> bool:
-    lacks = getattr(resolver, "lacks", None)
-    return lacks is not None and bool(lacks(module_id))
+def _finds_all(module_id: str) -> bool:
+    """Stand for the `lacks` of a resolver without one: it may find any module."""
+    return False
 
 
 def _knows(resolver: Any, module_id: str, source_hint: Any) -> bool:

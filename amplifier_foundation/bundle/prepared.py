@@ -160,15 +160,14 @@ class PreparedBundle:
             modules = add_layer(modules, outer.get("module-source-resolver"), layered)
             mentions = add_layer(mentions, outer.get_capability("mention_resolver"), LayeredMentions)
         await coordinator.mount("module-source-resolver", modules)
-        known = {
+        known: dict[str, Any] = {
             "session.working_dir": str(working_dir),
             "mention_resolver": mentions,
             "mention_deduplicator": _deduplicator_class()(),  # its own: a child reads what its parent was told already
             BUNDLE_FOLDERS: self._list_folders(parent),
             **capabilities,
         }
-        for name, value in known.items():
-            coordinator.register_capability(name, value)
+        coordinator.register_capabilities(known)
         await session.initialize()
         if session.config["session"].get(PREFERENCES):
             from .fallback import add_fallback

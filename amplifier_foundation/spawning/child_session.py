@@ -13,7 +13,7 @@ from ..sessions.untrusted import taint, taint_of
 from ..sessions.usage import UsageMeter, bridge_child_cost
 from ..sessions.working_dir import PROJECT_CAPABILITY
 from .approvals import ChildApprovals
-from .budget import BudgetGuard
+from .budget import BUDGET, BudgetGuard
 from .family import TREE, Tree, end_children
 from .finishes import FinishGuard
 
@@ -57,6 +57,7 @@ class _ChildSession:  # a class: the generators of three nested context managers
         self._spawn = spawn
         self._request = request
         self._recording: AbstractAsyncContextManager[SessionRecorder | None] | None = None
+        self._guard: BudgetGuard | None = None  # without a budget and without a store nobody reads a ledger
         self._nests = False
 
     async def __aenter__(self) -> AmplifierSession:
@@ -96,17 +97,18 @@ class _ChildSession:  # a class: the generators of three nested context managers
         spawn, tree = self._spawn, Tree.of(session)
         meter = self._meter = UsageMeter(session.coordinator, tree.clock)
         meter.attach()
-        self._guard = BudgetGuard(
-            session,
-            meter,
-            spawn.metadata,
-            tree.budgets,
-            store=spawn.store,
-            recorder=spawn.recorder,
-            clock=tree.clock,
-            is_top=tree_account(session.session_id) in tree.accounts,
-        )
-        self._guard.ledger.begin_turn(is_new=bool(self._request.instruction))
+        if spawn.store is not None or tree.budgets or session.config["session"].get(BUDGET):
+            self._guard = BudgetGuard(
+                session,
+                meter,
+                spawn.metadata,
+                tree.budgets,
+                store=spawn.store,
+                recorder=spawn.recorder,
+                clock=tree.clock,
+                is_top=tree_account(session.session_id) in tree.accounts,
+            )
+            self._guard.ledger.begin_turn(is_new=bool(self._request.instruction))
         self._finish = FinishGuard(session)
 
     async def _begin(self, session: AmplifierSession) -> None:
@@ -141,11 +143,13 @@ class _ChildSession:  # a class: the generators of three nested context managers
         spawn.stopped = token.is_cancelled
         spawn.held = spawn.recorder.held.marks if spawn.recorder is not None else {}
         await _settle_child(spawn, session, self._meter)
-        spawn.ledger = await self._guard.end_turn()
-        await self._guard.end()
+        if self._guard is not None:
+            spawn.ledger = await self._guard.end_turn()
+            await self._guard.end()
 
     def _raise_problem(self) -> None:
-        self._guard.raise_denial()
+        if self._guard is not None:
+            self._guard.raise_denial()
         problem = self._finish.take_problem(self._spawn.partial)
         if problem is not None and not self._spawn.accepts_unfinished:
             raise problem
