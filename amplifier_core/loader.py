@@ -121,6 +121,22 @@ class ModuleLoader:
         loader._begin(None, self._search_paths, self._installed)
         return loader
 
+    def find_mount(
+        self, module_id: str, config: dict[str, Any], source_hint: Any, coordinator: ModuleCoordinator
+    ) -> Callable[..., Any] | None:
+        """Return the module's own `mount` if it is known and takes `config` as it is; None: see `load`.
+
+        A session of a known plan so mounts a module without the steps that find it.
+        """
+        mount = self._installed.get(module_id)
+        if mount is None or self._search_paths or not self.is_complete(module_id, mount, config):
+            return None
+        return mount if _has_no_source(coordinator.get("module-source-resolver"), module_id, source_hint) else None
+
+    def is_complete(self, module_id: str, mount: Callable[..., Any], config: dict[str, Any]) -> bool:
+        """Return whether `complete_config` certainly changes nothing."""
+        return type(self).complete_config is ModuleLoader.complete_config
+
     async def load(
         self,
         module_id: str,
@@ -147,9 +163,10 @@ class ModuleLoader:
 
         async def mount_module(target: ModuleCoordinator) -> Callable[[], Any] | None:
             outcome = mount(target, whole)
-            is_awaitable = outcome.__class__ is CoroutineType or inspect.isawaitable(outcome)
-            cleanup = await outcome if is_awaitable else outcome
-            self._enqueue_ready(module_id, mount)
+            cleanup = await outcome if is_awaitable(outcome) else outcome
+            ready = find_ready(mount)
+            if ready is not None:
+                self.enqueue_on_session_ready(module_id, ready)
             return cleanup if callable(cleanup) else None
 
         mount_module.__wrapped__ = mount  # type: ignore[attr-defined]  # as `functools.wraps` does
@@ -213,15 +230,10 @@ class ModuleLoader:
         self._installed[module_id] = mount
         return mount  # type: ignore[no-any-return]  # authors name any function
 
-    def _enqueue_ready(self, module_id: str, mount: Callable[..., Any]) -> None:
-        ready = getattr(sys.modules.get(mount.__module__), "on_session_ready", None)
-        if callable(ready):
-            self.enqueue_on_session_ready(module_id, ready)
-
     async def initialize(self, module: Any, coordinator: ModuleCoordinator) -> Callable[[], Any] | None:
         """Mount an imported module without configuration; return its clean-up."""
         outcome = _mount_of(module, getattr(module, "__name__", "?"))(coordinator, {})
-        cleanup = await outcome if inspect.isawaitable(outcome) else outcome
+        cleanup = await outcome if is_awaitable(outcome) else outcome
         return cleanup if callable(cleanup) else None
 
     async def discover(self) -> list[ModuleInfo]:
@@ -257,6 +269,17 @@ class ModuleLoader:
         while self._added_paths:
             search_path.release(self._added_paths.pop())
         self._ready_queue.clear()
+
+
+def is_awaitable(value: Any) -> bool:
+    """Do as `inspect.isawaitable`, at once for the usual coroutine."""
+    return value.__class__ is CoroutineType or inspect.isawaitable(value)
+
+
+def find_ready(mount: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Return the `on_session_ready` beside a mount function."""
+    ready = getattr(sys.modules.get(mount.__module__), "on_session_ready", None)
+    return ready if callable(ready) else None
 
 
 def _has_no_source(resolver: Any, module_id: str, hint: Any) -> bool:

@@ -6,6 +6,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from amplifier_core.coordinator import ModuleCoordinator
 
 logger = logging.getLogger(__name__)
@@ -36,9 +38,12 @@ def resolve_alias(model: str, provider: str, coordinator: ModuleCoordinator | No
     return str(found)
 
 
+def names_model(config: Mapping[str, Any]) -> bool:
+    """Return whether the configuration of a provider names a model."""
+    return any(config.get(key) is not None for key in MODEL_KEYS)
+
+
 def with_model(config: dict[str, Any], provider: str, coordinator: ModuleCoordinator | None) -> dict[str, Any]:
     """Return the configuration of a provider with the model of its alias."""
-    if config.get("default_model") is None and config.get("model") is None:
-        return config
     named = {key: config[key] for key in MODEL_KEYS if isinstance(config.get(key), str)}
     return {**config, **{key: resolve_alias(model, provider, coordinator) for key, model in named.items()}}

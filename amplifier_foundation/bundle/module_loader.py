@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.loader import ModuleLoader
 
-from .aliases import with_model
-from .credentials import DECLARATION, PREFIX, complete_provider, expand_references
+from .aliases import names_model, with_model
+from .credentials import DECLARATION, PREFIX, complete_provider, expand_references, has_references, key_names
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
     from amplifier_core.coordinator import ModuleCoordinator
@@ -29,6 +31,15 @@ class BundleModuleLoader(ModuleLoader):
         mount: MountFunction = above.make_mount(self, module_id, config, source_hint)
         return mount
 
+    def is_complete(self, module_id: str, mount: Callable[..., Any], config: dict[str, Any]) -> bool:
+        """Return whether a configuration has no reference, and a provider's neither needs a key nor names a model."""
+        if config and has_references(config):
+            return False
+        if not module_id.startswith(PREFIX):
+            return True
+        declared = getattr(sys.modules.get(mount.__module__), DECLARATION, None)
+        return not names_model(config) and not key_names(module_id, declared)
+
     async def complete_config(
         self, module_id: str, module: ModuleType | None, config: dict[str, Any], coordinator: ModuleCoordinator | None
     ) -> dict[str, Any]:
@@ -36,4 +47,4 @@ class BundleModuleLoader(ModuleLoader):
         if module_id.startswith(PREFIX):
             config = with_model(config, module_id, coordinator)
             config = await complete_provider(module_id, getattr(module, DECLARATION, None), config)
-        return await expand_references(config) if config else config
+        return await expand_references(config)

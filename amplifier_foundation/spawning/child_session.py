@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..sessions.accounts import tree_account
-from ..sessions.history import text_of, turn_starts
+from ..sessions.history import is_user_turn, text_of
 from ..sessions.recording import read_since, record_session
 from ..sessions.untrusted import taint, taint_of
 from ..sessions.usage import UsageMeter, bridge_child_cost
@@ -51,7 +51,7 @@ class _ChildSession:  # a class: the generators of three nested context managers
     Raises `BudgetExceeded` after a denied request, and `AnswerUnfinished` unless the spawn accepts such answers.
     """
 
-    __slots__ = ("_finish", "_guard", "_meter", "_nests", "_recording", "_request", "_session", "_spawn")
+    __slots__ = ("_finish", "_guard", "_meter", "_nests", "_recording", "_request", "_session", "_spawn", "_tree")
 
     def __init__(self, spawn: Spawn, request: SpawnRequest) -> None:
         self._spawn = spawn
@@ -94,7 +94,8 @@ class _ChildSession:  # a class: the generators of three nested context managers
 
     def _watch(self, session: AmplifierSession) -> None:
         """Count the usage of the child, and hold it to its budgets."""
-        spawn, tree = self._spawn, Tree.of(session)
+        spawn = self._spawn
+        tree = self._tree = Tree.of(session)
         meter = self._meter = UsageMeter(session.coordinator, tree.clock)
         meter.attach()
         if spawn.store is not None or tree.budgets or session.config["session"].get(BUDGET):
@@ -125,7 +126,7 @@ class _ChildSession:  # a class: the generators of three nested context managers
             if nests:
                 display.push_nesting()
                 self._nests = True
-            for observe in Tree.of(session).observers:
+            for observe in self._tree.observers:
                 observe(session)
             if spawn.observe is not None:
                 spawn.observe(session)
@@ -221,10 +222,11 @@ async def _settle_child(spawn: Spawn, session: AmplifierSession, meter: UsageMet
     finally:
         spawn.usage = await meter.total()
         tell_parent(spawn, is_tainted=bool(taint_of(session)))
-        said = await read_since(session, spawn.begun)
-        spawn.turns += len(turn_starts(said))
-        answers = (text_of(message) for message in reversed(said) if message.get("role") == "assistant")
-        spawn.partial = next(filter(None, answers), "")
+        for message in await read_since(session, spawn.begun):
+            if message.get("role") == "assistant":
+                spawn.partial = text_of(message) or spawn.partial
+            elif is_user_turn(message):
+                spawn.turns += 1
 
 
 def tell_parent(spawn: Spawn, *, is_tainted: bool) -> None:

@@ -26,7 +26,7 @@ _MESSAGES = {
 def read_config(config: Mapping[str, Any]) -> Playbook:
     """Return the checked configuration. Raises `ValueError`, as in `rules[0].when.user: …`."""
     try:
-        return _read_written(marshal.dumps(config, 2))
+        return _read_written(marshal.dumps(dict(config), 2))
     except ValueError:  # a wrong one, or one of values that `marshal` does not know
         return _read(config)
 

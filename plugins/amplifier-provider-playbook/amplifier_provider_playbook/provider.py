@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from decimal import Decimal
+from functools import cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 MODEL = "playbook"
 CHARACTERS_PER_TOKEN = 4
+_COUNTED = ("input_tokens", "output_tokens", "total_tokens")
 
 _OWN_ID = re.compile(r"call_([0-9]{1,18})")
 
@@ -47,12 +49,7 @@ class PlaybookProvider:
 
     def get_info(self) -> ProviderInfo:
         """Describe this provider; it needs no credentials."""
-        return ProviderInfo(
-            id=self.name,
-            display_name="Playbook (rules of the bundle, no model)",
-            capabilities=["tools", "local"],
-            defaults={"model": MODEL},
-        )
+        return _info().model_copy()
 
     async def list_models(self) -> list[ModelInfo]:
         """Return the only model."""
@@ -81,8 +78,9 @@ class PlaybookProvider:
             problem = {"type": type(error).__name__, "msg": str(error)}
             await self._emit(LLM_RESPONSE, status="error", error=problem, duration_ms=_milliseconds(started))
             raise
-        usage = response.usage.model_dump(mode="json", exclude_none=True) if response.usage else {}
-        await self._emit(LLM_RESPONSE, status="ok", usage=usage, duration_ms=_milliseconds(started))
+        usage = response.usage
+        told = {} if usage is None else {name: getattr(usage, name) for name in _COUNTED} | {"cost_usd": "0"}
+        await self._emit(LLM_RESPONSE, status="ok", usage=told, duration_ms=_milliseconds(started))
         return response
 
     def parse_tool_calls(self, response: ChatResponse) -> list[ToolCall]:
@@ -112,6 +110,8 @@ class PlaybookProvider:
         if chosen is None:
             raise _invalid(_describe_unmatched(steps[-1]))
         place, answer = chosen
+        if answer.is_constant:
+            return place, answer.fill({})
         names = self._playbook.collect_names(steps)
         try:
             return place, answer.fill(names)
@@ -122,6 +122,16 @@ class PlaybookProvider:
     async def _emit(self, event: str, **data: Any) -> None:
         if self._hooks is not None:
             await self._hooks.emit(event, {"provider": self.name, "model": MODEL, **data})
+
+
+@cache
+def _info() -> ProviderInfo:
+    return ProviderInfo(
+        id=PlaybookProvider.name,
+        display_name="Playbook (rules of the bundle, no model)",
+        capabilities=["tools", "local"],
+        defaults={"model": MODEL},
+    )
 
 
 def _describe_unmatched(step: Step) -> str:
