@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 MODEL = "playbook"
 CHARACTERS_PER_TOKEN = 4
-_COUNTED = ("input_tokens", "output_tokens", "total_tokens")
 
 _OWN_ID = re.compile(r"call_([0-9]{1,18})")
 
@@ -49,7 +48,7 @@ class PlaybookProvider:
 
     def get_info(self) -> ProviderInfo:
         """Describe this provider; it needs no credentials."""
-        return _info().model_copy()
+        return _info()
 
     async def list_models(self) -> list[ModelInfo]:
         """Return the only model."""
@@ -78,9 +77,7 @@ class PlaybookProvider:
             problem = {"type": type(error).__name__, "msg": str(error)}
             await self._emit(LLM_RESPONSE, status="error", error=problem, duration_ms=_milliseconds(started))
             raise
-        usage = response.usage
-        told = {} if usage is None else {name: getattr(usage, name) for name in _COUNTED} | {"cost_usd": "0"}
-        await self._emit(LLM_RESPONSE, status="ok", usage=told, duration_ms=_milliseconds(started))
+        await self._emit(LLM_RESPONSE, status="ok", usage=_write_usage(response), duration_ms=_milliseconds(started))
         return response
 
     def parse_tool_calls(self, response: ChatResponse) -> list[ToolCall]:
@@ -169,6 +166,19 @@ def _count_usage(messages: Sequence[Message], answer: FilledAnswer) -> Usage:
     )
     read, written = -(-heard // CHARACTERS_PER_TOKEN), -(-spoken // CHARACTERS_PER_TOKEN)
     return Usage(input_tokens=read, output_tokens=written, total_tokens=read + written, cost_usd=Decimal("0"))
+
+
+def _write_usage(response: ChatResponse) -> dict[str, Any]:
+    """Return the usage of a response as JSON can hold it, without the detour over the model of it."""
+    usage = response.usage
+    if usage is None:
+        return {}
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+        "cost_usd": str(usage.cost_usd),
+    }
 
 
 def _block_length(block: Any) -> int:
