@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import logging
 import os
 import sys
 import threading
 from hashlib import sha256
 from pathlib import Path
-from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from . import search_path
+from .eager import is_awaitable
 from .entry_points import find_entry_points
 from .errors import NameTaken, UnknownName
 
@@ -101,24 +100,17 @@ class ModuleLoader:
     def __init__(
         self, coordinator: ModuleCoordinator | None = None, search_paths: Sequence[Path] | None = None
     ) -> None:
-        folders = [*_folders_of_environment(), *(Path(path) for path in search_paths or ())]
-        self._begin(coordinator, folders, {})
-
-    def _begin(
-        self, coordinator: ModuleCoordinator | None, folders: list[Path], installed: dict[str, Callable[..., Any]]
-    ) -> None:
         self._coordinator = coordinator
-        self._search_paths = folders
+        self._search_paths = [*_folders_of_environment(), *(Path(path) for path in search_paths or ())]
         self._added_paths: list[str] = []
         self._users: set[int] = set()
-        self._installed = installed
+        self._installed: dict[str, Callable[..., Any]] = {}
         self._ready_queue: list[tuple[str, Callable[..., Any]]] = []
 
     def another(self, kind: type[ModuleLoader] | None = None) -> ModuleLoader:
         """Return a loader for another session, of this or another kind; it knows the installed modules of this one."""
-        kind = kind or type(self)
-        loader = kind.__new__(kind)
-        loader._begin(None, self._search_paths, self._installed)
+        loader = (kind or type(self))()
+        loader._search_paths, loader._installed = self._search_paths, self._installed
         return loader
 
     def find_mount(
@@ -269,11 +261,6 @@ class ModuleLoader:
         while self._added_paths:
             search_path.release(self._added_paths.pop())
         self._ready_queue.clear()
-
-
-def is_awaitable(value: Any) -> bool:
-    """Do as `inspect.isawaitable`, at once for the usual coroutine."""
-    return value.__class__ is CoroutineType or inspect.isawaitable(value)
 
 
 def find_ready(mount: Callable[..., Any]) -> Callable[..., Any] | None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from . import events
 from .credentials import describe_missing, find_broken_key
-from .eager import Waiting, start
+from .eager import Waiting, is_awaitable, start
 from .frozen import frozen
-from .loader import ModuleLoader, attach_loader, detach_loader, find_ready, is_awaitable, module_failure_reason
+from .loader import ModuleLoader, attach_loader, detach_loader, find_ready, module_failure_reason
 from .utils.secrets import hide_secrets_of, redact_error
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ class Mounting:
         self._loader = loader
         self._config = config
         self._time_limit = config["session"].get("mount_timeout") or MOUNT_TIME_LIMIT
-        self._load = loader.load if getattr(type(loader), "load", None) is ModuleLoader.load else None
+        load = getattr(loader, "load", None)
+        self._load = load if getattr(load, "__func__", None) is ModuleLoader.load else None
         """The loader's function if it is the kernel's own: it finds what `find_mount` finds."""
         self._ready: list[tuple[str, Callable[..., Any]]] = []
         self._untold: list[tuple[str, dict[str, Any]]] = []

@@ -33,7 +33,7 @@ class BundleModuleLoader(ModuleLoader):
 
     def is_complete(self, module_id: str, mount: Callable[..., Any], config: dict[str, Any]) -> bool:
         """Return whether a configuration has no reference, and a provider's neither needs a key nor names a model."""
-        if config and has_references(config):
+        if type(self).complete_config is not BundleModuleLoader.complete_config or (config and has_references(config)):
             return False
         if not module_id.startswith(PREFIX):
             return True
