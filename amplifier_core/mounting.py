@@ -12,7 +12,8 @@ from .credentials import describe_missing, find_broken_key
 from .eager import Waiting, is_awaitable, start
 from .frozen import frozen
 from .loader import ModuleLoader, attach_loader, detach_loader, find_ready, module_failure_reason
-from .utils.secrets import hide_secrets_of, redact_error
+from .utils.plan_secrets import hide_secrets_of
+from .utils.secrets import redact_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -195,9 +195,7 @@ async def spawn_bundle(
     history, turns = await inherit_history(parent_session, context_depth, context_scope, context_turns)
     spawn = Spawn(
         prepared=prepared,
-        request=spawn_request(
-            parent_session, prepared, instruction, config, session_id, session_name, Family.of(parent_session)
-        ),
+        request=spawn_request(parent_session, prepared, instruction, config, session_id, session_name, counts=True),
         parent=parent_session,
         transcript=history,
         turns=turns,

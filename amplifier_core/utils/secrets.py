@@ -8,7 +8,6 @@ first text with one of its marks.
 
 from __future__ import annotations
 
-import marshal
 import os
 import re
 from functools import cache, lru_cache
@@ -152,22 +151,6 @@ def hide_known(text: str) -> str:
     It is for the words of a model, which may write a password of its own invention.
     """
     return hide_forms(text, known_forms())
-
-
-def hide_secrets_of(config: Any) -> None:
-    """Hide the secrets of a configuration in every text from now on."""
-    try:
-        written = marshal.dumps(config, 2)
-    except ValueError:  # a value of another kind than JSON has
-        written = b"${"
-    found = secrets_of(config) if b"${" in written else _secrets_in(written)  # a variable may change
-    _secrets_of_process.update(secret.strip() for secret in found)
-
-
-@lru_cache(maxsize=64)
-def _secrets_in(written: bytes) -> tuple[str, ...]:
-    """Return the secrets of a configuration in the format of `marshal`: the same plan makes many sessions."""
-    return tuple(secrets_of(marshal.loads(written)))
 
 
 def redact_error(error: BaseException, secrets: Iterable[str] = ()) -> None:

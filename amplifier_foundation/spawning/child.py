@@ -26,7 +26,7 @@ from ..sessions.records import new_record, resume_changes
 from ..sessions.stored_history import turns_so_far
 from ..sessions.untrusted import UNTRUSTED, taint_of
 from ..sessions.working_dir import PROJECT_CAPABILITY
-from .family import TREE, Tree
+from .family import TREE, Family, Tree
 from .runners import InProcessRunner
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from ..events import Emitter
     from ..sessions.recording import SessionRecorder
     from ..sessions.usage import Usage
-    from .family import Family
 
 
 @dataclass(slots=True)
@@ -132,9 +131,11 @@ def spawn_request(
     config: dict[str, Any],
     session_id: str | None,
     session_name: str | None,
-    family: Family | None = None,
+    *,
+    counts: bool = False,
 ) -> SpawnRequest:
-    """Return the request for the plugins and the runner; with the counts of a `family`. Raises `InvalidSessionId`."""
+    """Return the request for plugins and runner; `counts` adds those of its family. Raises `InvalidSessionId`."""
+    family = Family.of(parent) if counts else None
     name = session_name or prepared.bundle.name or "session"
     capability = parent.coordinator.get_capability
     return SpawnRequest(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from amplifier_core.llm_errors import AuthenticationError
+from amplifier_core.utils.plan_secrets import hide_secrets_of
 from amplifier_core.utils.secrets import (
-    hide_secrets_of,
     redact_all,
     redact_error,
     redact_text,
