@@ -131,6 +131,10 @@ class ModuleCoordinator:
         """Offer `value` under `name`; the last offer wins."""
         self._capabilities[name] = value
 
+    def register_capabilities(self, values: Mapping[str, Any]) -> None:
+        """Offer each value under its name."""
+        self._capabilities.update(values)
+
     def get_capability(self, name: str) -> Any:
         """Return the capability `name`, or None."""
         return self._capabilities.get(name)

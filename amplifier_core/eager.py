@@ -5,6 +5,8 @@ A timer costs as much as a small mount (4 µs on CPython 3.11), and cannot end c
 
 from __future__ import annotations
 
+from inspect import isawaitable
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -43,3 +45,8 @@ def start(coroutine: Coroutine[Any, Any, T]) -> Waiting[T] | T:
     except StopIteration as end:
         result: T = end.value
         return result
+
+
+def is_awaitable(value: Any) -> bool:
+    """Do as `inspect.isawaitable`, at once for the usual coroutine."""
+    return value.__class__ is CoroutineType or isawaitable(value)

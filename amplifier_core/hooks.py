@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import sys
+from operator import attrgetter
 from time import gmtime, strftime, time_ns
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import events
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from .models import ContextInjection, HookResult
 
     Handler = Callable[[str, dict[str, Any]], Awaitable[HookResult | dict[str, Any] | None] | Any]
+    Observer = Callable[[str, dict[str, Any]], None]
     Gate = Callable[[dict[str, Any]], HookResult | None]
 
 logger = logging.getLogger(__name__)
@@ -39,14 +41,19 @@ def __getattr__(name: str) -> object:
 class _Registration:
     """One handler of one event."""
 
-    __slots__ = ("handler", "is_async", "name", "priority")
+    __slots__ = ("handler", "name", "observes", "priority")
 
-    def __init__(self, handler: Handler, priority: int, name: str) -> None:
+    def __init__(self, handler: Handler, priority: int, name: str, *, observes: bool = False) -> None:
         self.handler = handler
         self.priority = priority
         self.name = name
-        code = getattr(handler, "__code__", None)  # `inspect` takes ten times as long
-        self.is_async = bool(code.co_flags & inspect.CO_COROUTINE) if code else inspect.iscoroutinefunction(handler)
+        self.observes = observes
+
+
+class _Observers(tuple[_Registration, ...]):
+    """The handlers of an event that only observe, all of them."""
+
+    __slots__ = ()
 
 
 class HookRegistry:
@@ -78,11 +85,7 @@ class HookRegistry:
     def register(self, event: str, handler: Handler, priority: int = 0, name: str | None = None) -> Callable[[], None]:
         """Have `handler(event, data)` called for `event`; return a function to undo this registration alone."""
         entry = _Registration(handler, priority, name or str(getattr(handler, "__name__", type(handler).__name__)))
-        others = self._handlers.get(event)
-        if others is None:
-            self._handlers[event] = (entry,)
-        else:
-            self._handlers[event] = tuple(sorted((*others, entry), key=lambda each: each.priority))
+        self._add(event, entry)
 
         def unregister() -> None:
             self._keep(event, [each for each in self._handlers.get(event, ()) if each is not entry])
@@ -91,6 +94,21 @@ class HookRegistry:
 
     on = register
 
+    def observe(self, event: str, observer: Observer, priority: int = 0, name: str = "observer") -> None:
+        """Have the plain function `observer(event, data)` called in its order among the handlers of `event`.
+
+        It answers nothing, changes nothing, and reads only what the emitter gave: the default fields and the
+        `timestamp` may be missing. So an event with observers alone costs little more than one without a handler.
+        """
+        self._add(event, _Registration(observer, priority, name, observes=True))
+
+    def _add(self, event: str, entry: _Registration) -> None:
+        others = self._handlers.get(event)
+        if others is None:
+            self._handlers[event] = _Observers((entry,)) if entry.observes else (entry,)
+        else:
+            self._handlers[event] = _in_order([*others, entry])
+
     def unregister(self, name: str) -> None:
         """Undo every registration under `name`."""
         for event, entries in list(self._handlers.items()):
@@ -98,7 +116,7 @@ class HookRegistry:
 
     def _keep(self, event: str, entries: list[_Registration]) -> None:
         if entries or (event == events.TOOL_PRE and self._gate is not None):
-            self._handlers[event] = tuple(entries)
+            self._handlers[event] = _in_order(entries)
         else:
             self._handlers.pop(event, None)
 
@@ -134,6 +152,19 @@ class HookRegistry:
         self._gate = gate
         self._handlers.setdefault(events.TOOL_PRE, ())  # it is heard
 
+    def tell(self, event: str, data: dict[str, Any]) -> bool:
+        """Tell an event to its observers; return False, and do nothing, for an event that takes an `emit`.
+
+        Nobody can answer it, so its emitter goes on as without a handler.
+        """
+        entries = self._handlers.get(event)
+        if entries.__class__ is not _Observers or (self._gate is not None and event == _TOOL_PRE):
+            return False
+        if "emit" in self.__dict__:
+            return False
+        _tell(entries or (), event, data)
+        return True
+
     async def emit(self, event: str, data: dict[str, Any]) -> HookResult:
         """Call the handlers of `event` and return their common result.
 
@@ -141,8 +172,12 @@ class HookRegistry:
         registry's own `timestamp` (UTC, ISO 8601) in place of the caller's.
         """
         entries, gate = self._handlers.get(event, ()), self._gate if event == _TOOL_PRE else None
-        if not entries and gate is None:
-            return _continue_with(data)
+        if gate is None:
+            if entries.__class__ is _Observers:
+                _tell(entries, event, data)
+                return _continue_with(data)
+            if not entries:
+                return _continue_with(data)
         payload = {**self._defaults, **data, "timestamp": _timestamp()}
         if event in CORRELATED:
             correlate(event, payload)
@@ -154,10 +189,12 @@ class HookRegistry:
         for entry in entries:
             try:
                 answer = entry.handler(event, payload)
-                if entry.is_async or hasattr(answer, "__await__"):
-                    answer = await answer
                 if answer is None:
                     continue
+                if answer.__class__ is CoroutineType or hasattr(answer, "__await__"):
+                    answer = await answer
+                    if answer is None:
+                        continue
                 result = _as_result(answer)
             except (Exception, asyncio.CancelledError) as error:
                 await _raise_cancellation(error, before)
@@ -193,7 +230,7 @@ class HookRegistry:
         for entry in self._handlers.get(event, ()):
             try:
                 answer = entry.handler(event, payload)
-                if entry.is_async or hasattr(answer, "__await__"):
+                if hasattr(answer, "__await__"):
                     answer = await asyncio.wait_for(answer, timeout)
                 result = _as_result(answer)
             except (Exception, asyncio.CancelledError) as error:
@@ -203,6 +240,19 @@ class HookRegistry:
             if result is not None and result.data is not None:
                 collected.append(result.data)
         return collected
+
+
+def _in_order(entries: list[_Registration]) -> tuple[_Registration, ...]:
+    entries.sort(key=attrgetter("priority"))
+    return _Observers(entries) if entries and all(entry.observes for entry in entries) else tuple(entries)
+
+
+def _tell(observers: tuple[_Registration, ...], event: str, data: dict[str, Any]) -> None:
+    for entry in observers:
+        try:
+            entry.handler(event, data)
+        except Exception as error:
+            _report(entry, event, error)
 
 
 class _Everything:

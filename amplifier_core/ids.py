@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from .errors import InvalidSessionId
 
@@ -47,8 +48,13 @@ def name_in_session_id(session_id: str) -> str:
 
 def session_id_of(name: str, suffix: str) -> str:
     """Return an id of `name`, reduced to the letters of an id (64 at most), and `suffix`."""
-    stem = re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-_")[:64]
+    stem = _stem_of(name)
     return f"{stem}-{suffix}" if stem else suffix
+
+
+@lru_cache(maxsize=256)
+def _stem_of(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-_")[:64]
 
 
 BEFORE_HOST = "@"

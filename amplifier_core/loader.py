@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import logging
 import os
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import search_path
+from .eager import is_awaitable
 from .entry_points import find_entry_points
 from .errors import NameTaken, UnknownName
 
@@ -113,6 +113,22 @@ class ModuleLoader:
         loader._search_paths, loader._installed = self._search_paths, self._installed
         return loader
 
+    def find_mount(
+        self, module_id: str, config: dict[str, Any], source_hint: Any, coordinator: ModuleCoordinator
+    ) -> Callable[..., Any] | None:
+        """Return the module's own `mount` if it is known and takes `config` as it is; None: see `load`.
+
+        A session of a known plan so mounts a module without the steps that find it.
+        """
+        mount = self._installed.get(module_id)
+        if mount is None or self._search_paths or not self.is_complete(module_id, mount, config):
+            return None
+        return mount if _has_no_source(coordinator.get("module-source-resolver"), module_id, source_hint) else None
+
+    def is_complete(self, module_id: str, mount: Callable[..., Any], config: dict[str, Any]) -> bool:
+        """Return whether `complete_config` certainly changes nothing."""
+        return type(self).complete_config is ModuleLoader.complete_config
+
     async def load(
         self,
         module_id: str,
@@ -126,7 +142,9 @@ class ModuleLoader:
         `ModuleValidationError` for code without a mount function, and every error of the import.
         """
         owner = coordinator or self._coordinator
-        path = await self.find_path(module_id, source_hint, owner)
+        resolver = owner.mount_points["module-source-resolver"] if owner is not None else None
+        is_found_by_name = not self._search_paths and _has_no_source(resolver, module_id, source_hint)
+        path = None if is_found_by_name else await self.find_path(module_id, source_hint, owner)
         module = self._from_path(module_id, path) if path else None
         if module is None and module_id.startswith("provider-") and module_id not in self._installed:
             from .preloading import wait_for_import
@@ -137,8 +155,10 @@ class ModuleLoader:
 
         async def mount_module(target: ModuleCoordinator) -> Callable[[], Any] | None:
             outcome = mount(target, whole)
-            cleanup = await outcome if inspect.isawaitable(outcome) else outcome
-            self._enqueue_ready(module_id, mount)
+            cleanup = await outcome if is_awaitable(outcome) else outcome
+            ready = find_ready(mount)
+            if ready is not None:
+                self.enqueue_on_session_ready(module_id, ready)
             return cleanup if callable(cleanup) else None
 
         mount_module.__wrapped__ = mount  # type: ignore[attr-defined]  # as `functools.wraps` does
@@ -156,7 +176,7 @@ class ModuleLoader:
 
     async def _source(self, module_id: str, hint: Any, coordinator: ModuleCoordinator | None) -> Path | None:
         resolver = coordinator.get("module-source-resolver") if coordinator is not None else None
-        if resolver is None or (hint is None and hasattr(resolver, "lacks") and resolver.lacks(module_id)):
+        if resolver is None or _has_no_source(resolver, module_id, hint):
             return None
         from .module_sources import ModuleNotFoundError as SourceNotFound
 
@@ -202,15 +222,10 @@ class ModuleLoader:
         self._installed[module_id] = mount
         return mount  # type: ignore[no-any-return]  # authors name any function
 
-    def _enqueue_ready(self, module_id: str, mount: Callable[..., Any]) -> None:
-        ready = getattr(sys.modules.get(mount.__module__), "on_session_ready", None)
-        if callable(ready):
-            self.enqueue_on_session_ready(module_id, ready)
-
     async def initialize(self, module: Any, coordinator: ModuleCoordinator) -> Callable[[], Any] | None:
         """Mount an imported module without configuration; return its clean-up."""
         outcome = _mount_of(module, getattr(module, "__name__", "?"))(coordinator, {})
-        cleanup = await outcome if inspect.isawaitable(outcome) else outcome
+        cleanup = await outcome if is_awaitable(outcome) else outcome
         return cleanup if callable(cleanup) else None
 
     async def discover(self) -> list[ModuleInfo]:
@@ -246,6 +261,17 @@ class ModuleLoader:
         while self._added_paths:
             search_path.release(self._added_paths.pop())
         self._ready_queue.clear()
+
+
+def find_ready(mount: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Return the `on_session_ready` beside a mount function."""
+    ready = getattr(sys.modules.get(mount.__module__), "on_session_ready", None)
+    return ready if callable(ready) else None
+
+
+def _has_no_source(resolver: Any, module_id: str, hint: Any) -> bool:
+    """Return whether a resolver certainly finds no code for a module."""
+    return resolver is None or (hint is None and hasattr(resolver, "lacks") and bool(resolver.lacks(module_id)))
 
 
 def attach_loader(loader: Any, coordinator: ModuleCoordinator) -> None:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from . import events
 from .credentials import describe_missing, find_broken_key
-from .eager import Waiting, start
+from .eager import Waiting, is_awaitable, start
 from .frozen import frozen
-from .loader import ModuleLoader, attach_loader, detach_loader, module_failure_reason
-from .utils.secrets import hide_secrets_of, redact_error
+from .loader import ModuleLoader, attach_loader, detach_loader, find_ready, module_failure_reason
+from .utils.plan_secrets import hide_secrets_of
+from .utils.secrets import redact_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,6 +48,9 @@ class Mounting:
         self._loader = loader
         self._config = config
         self._time_limit = config["session"].get("mount_timeout") or MOUNT_TIME_LIMIT
+        load = getattr(loader, "load", None)
+        self._load = load if getattr(load, "__func__", None) is ModuleLoader.load else None
+        """The loader's function if it is the kernel's own: it finds what `find_mount` finds."""
         self._ready: list[tuple[str, Callable[..., Any]]] = []
         self._untold: list[tuple[str, dict[str, Any]]] = []
 
@@ -123,7 +127,14 @@ class Mounting:
         if not isinstance(config, dict):
             raise TypeError(f"its 'config' must be a mapping, not {type(config).__name__}")
         load = self._find_load(entry, is_tool=is_tool)
-        mounted = start(self._load_and_mount(load, module_id, config, entry.get("source")))
+        source, known = entry.get("source"), None
+        if load == self._load:  # never that of a sandbox
+            known = self._loader.find_mount(module_id, config, source, self._coordinator)
+        mounted = start(
+            self._load_and_mount(load, module_id, config, source)
+            if known is None
+            else self._mount_known(known, module_id, config)
+        )
         if isinstance(mounted, Waiting):
             try:
                 async with asyncio.timeout(self._time_limit) as limit:
@@ -159,6 +170,15 @@ class Mounting:
         """Return the function that mounts the module, and the clean-up that it returned."""
         mount = await load(module_id, dict(config), source, self._coordinator)
         return mount, await mount(self._coordinator)
+
+    async def _mount_known(self, mount: Callable[..., Any], module_id: str, config: dict[str, Any]) -> tuple[Any, Any]:
+        """Mount a module by its own function, and return both as `_load_and_mount` does."""
+        outcome = mount(self._coordinator, dict(config))
+        cleanup = await outcome if is_awaitable(outcome) else outcome
+        ready = find_ready(mount)
+        if ready is not None:
+            self._loader.enqueue_on_session_ready(module_id, ready)
+        return mount, cleanup if callable(cleanup) else None
 
     async def _mount_provider(self, entry: dict[str, Any]) -> None:
         """Mount one provider under its `instance_id`; a failing one leaves the providers as they were.

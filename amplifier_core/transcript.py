@@ -115,6 +115,9 @@ class Transcript(Sequence[Message]):
 
     def since(self, start: int) -> list[Message]:
         """Return the messages from position `start` on; the cost depends on their number alone."""
+        if self._tail.base is None and not self._detached:
+            whole: list[Message] = self._tail.messages[max(0, start) : self._length]
+            return whole
         return list(self._walk(max(0, start), self._length))
 
     def _walk(self, start: int, stop: int) -> Iterator[Message]:

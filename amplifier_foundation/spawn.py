@@ -31,7 +31,6 @@ from .spawning.limits import time_limit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from contextlib import AbstractContextManager
 
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
@@ -182,7 +181,10 @@ async def spawn_bundle(
     Raises `BundleError`, `SpawnRefused`, `ForkRefused`, `SessionExists` (a stored id, without `resume`),
     `SpawnTimeout`, `BudgetExceeded`, and the errors of the child's orchestrator.
     """
-    prepared = await _load_in_time(bundle, parent_session, session_id, timeout, event_router)
+    if isinstance(bundle, PreparedBundle):
+        prepared = bundle
+    else:
+        prepared = await _load_in_time(bundle, parent_session, session_id, timeout, event_router)
     config = child_config(
         prepared.mount_plan,
         parent_session.config,
@@ -193,7 +195,7 @@ async def spawn_bundle(
     history, turns = await inherit_history(parent_session, context_depth, context_scope, context_turns)
     spawn = Spawn(
         prepared=prepared,
-        request=spawn_request(parent_session, prepared, instruction, config, session_id, session_name),
+        request=spawn_request(parent_session, prepared, instruction, config, session_id, session_name, counts=True),
         parent=parent_session,
         transcript=history,
         turns=turns,
@@ -214,9 +216,12 @@ async def spawn_prepared(
 ) -> SpawnResult:
     """Prepare, run and settle a `Spawn`, as `spawn_bundle` does."""
     family = Family.of(spawn.parent)
-    with _count_in(spawn, family):
+    _count_in(spawn, family)
+    try:
         await _admit(spawn, family, resume=resume)
         return await _live(spawn, _limit(family, timeout))
+    finally:
+        family.discount(spawn.request.session_id)
 
 
 async def spawn_in_background(
@@ -228,23 +233,27 @@ async def spawn_in_background(
     """Do the same as `spawn_prepared` in a task of the parent's; return once the child is admitted and stored."""
     family = Family.of(spawn.parent)
     spawn.unattended = True
-    with _count_in(spawn, family):
+    _count_in(spawn, family)
+    try:
         await _admit(spawn, family, resume=resume)
         if spawn.error is not None:
             await _live(spawn, None)
+    finally:
+        family.discount(spawn.request.session_id)
     return SpawnHandle(spawn, family.start(_live(spawn, _limit(family, timeout)), spawn.request.session_id))
 
 
-def _count_in(spawn: Spawn, family: Family) -> AbstractContextManager[None]:
-    """Count the child in its family while the block runs, for the plugins and their limits. Raises `SessionExists`."""
-    session_id = spawn.request.session_id
-    if session_id in family.running:
-        raise SessionExists(session_id)
-    spawn.request = replace(
-        spawn.request, siblings=len(family.running), relatives=family.tree.spawned, limits=family.tree.limits
-    )
-    spawn.capabilities = {TREE: family.tree, **spawn.capabilities}
-    return family.child(session_id)
+def _count_in(spawn: Spawn, family: Family) -> None:
+    """Count the child in its family, for the plugins and their limits. Raises `SessionExists`."""
+    request, tree = spawn.request, family.tree
+    if family.has(request.session_id):
+        raise SessionExists(request.session_id)
+    counts = (family.size, tree.spawned, tree.limits)
+    if (request.siblings, request.relatives, request.limits) != counts:
+        siblings, relatives, limits = counts
+        spawn.request = replace(request, siblings=siblings, relatives=relatives, limits=limits)
+    spawn.capabilities = {TREE: tree, **spawn.capabilities}
+    family.count(request.session_id)
 
 
 async def _admit(spawn: Spawn, family: Family, *, resume: bool) -> None:
@@ -264,8 +273,10 @@ def _limit(family: Family, timeout: float | None) -> float | None:
 
 async def _live(spawn: Spawn, timeout: float | None) -> SpawnResult:  # noqa: ASYNC109 - handed on
     outcome = await run_spawn(spawn, timeout)
-    settling = settle_spawn(spawn, outcome)
-    await (settling if spawn.store is None else shield_to_completion(settling))
+    if spawn.store is not None:
+        await shield_to_completion(settle_spawn(spawn, outcome))
+    elif spawn.router is not None or spawn.plugins is not None:
+        await settle_spawn(spawn, outcome)
     if spawn.error is not None:
         raise spawn.error
     return SpawnResult(
@@ -274,15 +285,13 @@ async def _live(spawn: Spawn, timeout: float | None) -> SpawnResult:  # noqa: AS
 
 
 async def _load_in_time(
-    bundle: PreparedBundle | Bundle | str,
+    bundle: Bundle | str,
     parent: AmplifierSession,
     session_id: str | None,
     timeout: float | None,  # noqa: ASYNC109 - handed on
     router: EventRouter | None,
 ) -> PreparedBundle:
     """Return `bundle` prepared, within the time limit of its session; a failure is emitted as that session's."""
-    if isinstance(bundle, PreparedBundle):
-        return bundle
     seconds = _limit(Family.of(parent), timeout)
     try:
         async with asyncio.timeout(seconds) as limit:

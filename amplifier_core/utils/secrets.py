@@ -153,11 +153,6 @@ def hide_known(text: str) -> str:
     return hide_forms(text, known_forms())
 
 
-def hide_secrets_of(config: Any) -> None:
-    """Hide the secrets of a configuration in every text from now on."""
-    _secrets_of_process.update(secret.strip() for secret in secrets_of(config))
-
-
 def redact_error(error: BaseException, secrets: Iterable[str] = ()) -> None:
     """Hide the secrets in the texts of an error and of its causes, in place: it may be shown anywhere afterwards."""
     forms = known_forms(secrets)

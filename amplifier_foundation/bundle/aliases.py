@@ -6,6 +6,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from amplifier_core.coordinator import ModuleCoordinator
 
 logger = logging.getLogger(__name__)
@@ -34,6 +36,11 @@ def resolve_alias(model: str, provider: str, coordinator: ModuleCoordinator | No
         name = provider.removeprefix("provider-")
         return str(found.get(name, found.get(f"provider-{name}", model)))
     return str(found)
+
+
+def names_model(config: Mapping[str, Any]) -> bool:
+    """Return whether the configuration of a provider names a model."""
+    return any(config.get(key) is not None for key in MODEL_KEYS)
 
 
 def with_model(config: dict[str, Any], provider: str, coordinator: ModuleCoordinator | None) -> dict[str, Any]:

@@ -24,6 +24,7 @@ class LayeredResolver:
 
     def __init__(self, own: Any, outer: Any, inherited: Iterable[str] = ()) -> None:
         self._layers = (own, outer)
+        self._lacks = getattr(own, "lacks", _finds_all), getattr(outer, "lacks", _finds_all)
         self._inherited = frozenset(inherited)
 
     def knows(self, module_id: str, source_hint: Any = None) -> bool:
@@ -32,8 +33,8 @@ class LayeredResolver:
 
     def lacks(self, module_id: str) -> bool:
         """Return whether both certainly find nothing for a module without a path."""
-        layers = self._layers[1:] if module_id in self._inherited else self._layers
-        return all(hasattr(layer, "lacks") and bool(layer.lacks(module_id)) for layer in layers)
+        own, outer = self._lacks
+        return bool(outer(module_id)) and (module_id in self._inherited or bool(own(module_id)))
 
     def resolve(self, module_id: str, source_hint: Any = None, profile_hint: Any = None) -> Any:
         """Return the source of the code of `module_id`. Raises `ModuleNotFoundError` when neither knows it."""
@@ -85,6 +86,11 @@ async def _resolve(resolver: Any, module_id: str, source_hint: Any) -> Any:
     if hasattr(resolver, "async_resolve"):
         return await resolver.async_resolve(module_id, source_hint=source_hint)
     return resolver.resolve(module_id, source_hint=source_hint)
+
+
+def _finds_all(module_id: str) -> bool:
+    """Stand for the `lacks` of a resolver without one: it may find any module."""
+    return False
 
 
 def _knows(resolver: Any, module_id: str, source_hint: Any) -> bool:

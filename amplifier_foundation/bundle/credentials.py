@@ -8,6 +8,7 @@ tuple means that it needs no key.
 from __future__ import annotations
 
 import logging
+import marshal
 import os
 import re
 from pathlib import Path
@@ -114,6 +115,14 @@ async def complete_provider(module_id: str, declared: Any, config: dict[str, Any
     except (KeyNotFound, KeysUnreadable) as error:
         logger.warning("%s: %s", module_id, error)
         return config
+
+
+def has_references(config: Any) -> bool:
+    """Return whether a configuration may have a `secret://NAME`."""
+    try:
+        return b"secret://" in marshal.dumps(config, 2)
+    except ValueError:  # a value of another kind than JSON has
+        return True
 
 
 async def expand_references(config: dict[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,8 @@ FAILED = "bundle:failed"
 async def emit_ready(session: AmplifierSession, bundle: Bundle) -> None:
     """Emit `bundle:loaded`, with files and warnings, and `bundle:prepared`, with the mounted modules by section."""
     hooks = session.coordinator.hooks
+    if LOADED not in hooks.heard and PREPARED not in hooks.heard:
+        return
     about = {"name": bundle.name, "version": bundle.version, "digest": bundle.digest}
     if hooks.has_handlers(LOADED):
         loaded = {"files": list(bundle.origins), "warnings": [str(problem) for problem in bundle.problems]}

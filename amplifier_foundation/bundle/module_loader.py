@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.loader import ModuleLoader
 
-from .aliases import with_model
-from .credentials import DECLARATION, PREFIX, complete_provider, expand_references
+from .aliases import names_model, with_model
+from .credentials import DECLARATION, PREFIX, complete_provider, expand_references, has_references, key_names
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
     from amplifier_core.coordinator import ModuleCoordinator
@@ -28,6 +30,15 @@ class BundleModuleLoader(ModuleLoader):
         above = import_module("amplifier_foundation.isolation.sandboxed_tools")
         mount: MountFunction = above.make_mount(self, module_id, config, source_hint)
         return mount
+
+    def is_complete(self, module_id: str, mount: Callable[..., Any], config: dict[str, Any]) -> bool:
+        """Return whether a configuration has no reference, and a provider's neither needs a key nor names a model."""
+        if type(self).complete_config is not BundleModuleLoader.complete_config or (config and has_references(config)):
+            return False
+        if not module_id.startswith(PREFIX):
+            return True
+        declared = getattr(sys.modules.get(mount.__module__), DECLARATION, None)
+        return not names_model(config) and not key_names(module_id, declared)
 
     async def complete_config(
         self, module_id: str, module: ModuleType | None, config: dict[str, Any], coordinator: ModuleCoordinator | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from functools import partial
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.frozen import frozen
 
 from ..documents.local_paths import is_path
+from .capability_layers import INHERITED, LayeredMentions, LayeredResolver, add_layer
 from .lifecycle import emit_failed, emit_ready
 from .module_resolver import BundleModuleResolver
 from .preferences import KEY as PREFERENCES
 from .preferences import apply_provider_preferences
+from .prompt import RESOLVED, SystemPrompt, mention_resolver
 from .sections import DEFAULT_SESSION
 from .sources import module_entries
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from amplifier_core.session import AmplifierSession
     from amplifier_core.transcript import Transcript
 
+    from ..mentions import ContentDeduplicator
     from .model import Bundle
 
 
@@ -93,12 +96,11 @@ class PreparedBundle:
         The session's hooks receive `bundle:loaded` and `bundle:prepared`. If the set-up fails, they receive
         `bundle:failed`, and the session is cleaned up before the error is raised.
         """
-        from amplifier_core.session import AmplifierSession
-
         plan = with_default_session(deepcopy(self.mount_plan) if config is None else config)
         if plan["session"].get(PREFERENCES):
             plan = apply_provider_preferences(plan, plan["session"][PREFERENCES])
-        session = AmplifierSession(
+        working_dir = _make_absolute(session_cwd)
+        session = _session_class()(
             plan,
             loader=_make_loader(parent),
             session_id=session_id,
@@ -108,10 +110,10 @@ class PreparedBundle:
             is_resumed=is_resumed,
             transcript=transcript,
             plugins=plugins,
-            permissions=self._make_gate(parent, permissions, session_cwd),
+            permissions=self._make_gate(parent, permissions, working_dir),
         )
         try:
-            await self._set_up(session, session_cwd, capabilities or {}, parent)
+            await self._set_up(session, working_dir, capabilities or {}, parent)
         except BaseException as error:
             if isinstance(error, Exception):
                 await emit_failed(session, self.bundle.name, error)
@@ -120,7 +122,7 @@ class PreparedBundle:
         return session
 
     def _make_gate(
-        self, parent: AmplifierSession | None, permissions: Policy | None, cwd: Path | str | None
+        self, parent: AmplifierSession | None, permissions: Policy | None, working_dir: Path
     ) -> PermissionGate | None:
         """Return the gate of a session; None when nobody has rules for it."""
         outer = parent.coordinator.permissions if parent is not None else None
@@ -133,7 +135,7 @@ class PreparedBundle:
 
         layer = bundle_layer(self.bundle)
         policy = policy or Policy()
-        return PermissionGate(policy.below(layer) if layer is not None else policy, _make_absolute(cwd))
+        return PermissionGate(policy.below(layer) if layer is not None else policy, working_dir)
 
     async def spawn(self, child_bundle: Bundle, instruction: str, **options: Any) -> dict[str, Any]:
         """Run `instruction` in a session of `child_bundle`, as `spawn_composed` describes."""
@@ -145,34 +147,27 @@ class PreparedBundle:
     async def _set_up(
         self,
         session: AmplifierSession,
-        cwd: Path | str | None,
+        working_dir: Path,
         capabilities: Mapping[str, Any],
         parent: AmplifierSession | None,
     ) -> None:
-        from ..mentions import ContentDeduplicator
-        from .prompt import mention_resolver
-
-        working_dir = _make_absolute(cwd)
         coordinator, modules = session.coordinator, self.resolver
         mentions: Any = mention_resolver(self.bundle, working_dir)
         if parent is not None:
-            from .capability_layers import INHERITED, LayeredMentions, LayeredResolver, add_layer
-
             outer = parent.coordinator
             inherited = [str(each["module"]) for each in session.config.get("hooks") or () if each.get(INHERITED)]
             layered = partial(LayeredResolver, inherited=inherited)
             modules = add_layer(modules, outer.get("module-source-resolver"), layered)
             mentions = add_layer(mentions, outer.get_capability("mention_resolver"), LayeredMentions)
         await coordinator.mount("module-source-resolver", modules)
-        known = {
+        known: dict[str, Any] = {
             "session.working_dir": str(working_dir),
             "mention_resolver": mentions,
-            "mention_deduplicator": ContentDeduplicator(),  # its own: a child reads what its parent was told already
+            "mention_deduplicator": _deduplicator_class()(),  # its own: a child reads what its parent was told already
             BUNDLE_FOLDERS: self._list_folders(parent),
             **capabilities,
         }
-        for name, value in known.items():
-            coordinator.register_capability(name, value)
+        coordinator.register_capabilities(known)
         await session.initialize()
         if session.config["session"].get(PREFERENCES):
             from .fallback import add_fallback
@@ -188,14 +183,12 @@ class PreparedBundle:
         paths = dict.fromkeys(str(each.base_path) for each in layers if each.base_path is not None)
         found = {path: guard is not None and guard.checks_texts(path) for path in paths}
         above = parent.coordinator.get_capability(BUNDLE_FOLDERS) if parent is not None else None
-        return {**found, **{path: checks for path, checks in (above or {}).items() if path not in found}}
+        return {**found, **above, **found} if above else found  # in this order; the bundle's own values count
 
     async def _set_system_prompt(self, session: AmplifierSession, working_dir: Path) -> None:
         """Make the bundle's instruction the system prompt, built for each request where the context supports it."""
         if not self.bundle.instruction and not self.bundle.context:
             return
-        from .prompt import RESOLVED, SystemPrompt
-
         coordinator = session.coordinator
         context = coordinator.get("context")
         prompt = SystemPrompt(self.bundle, working_dir, lambda data: coordinator.hooks.emit(RESOLVED, data))
@@ -207,17 +200,43 @@ class PreparedBundle:
 
 def _make_loader(parent: AmplifierSession | None) -> ModuleLoader:
     """Return a loader that knows the installed modules of the parent's."""
-    from amplifier_core.loader import ModuleLoader as Loader
+    known, (kind, own_kind) = parent.loader if parent is not None else None, _loader_classes()
+    return known.another(own_kind) if isinstance(known, kind) else own_kind()
+
+
+# Imported once, with the first session: each import in a function takes a microsecond of each spawn.
+
+
+@cache
+def _session_class() -> type[AmplifierSession]:
+    from amplifier_core.session import AmplifierSession
+
+    return AmplifierSession
+
+
+@cache
+def _loader_classes() -> tuple[type[ModuleLoader], type[ModuleLoader]]:
+    from amplifier_core.loader import ModuleLoader
 
     from .module_loader import BundleModuleLoader
 
-    known = parent.loader if parent is not None else None
-    return known.another(BundleModuleLoader) if isinstance(known, Loader) else BundleModuleLoader()
+    return ModuleLoader, BundleModuleLoader
+
+
+@cache
+def _deduplicator_class() -> type[ContentDeduplicator]:
+    from ..mentions import ContentDeduplicator
+
+    return ContentDeduplicator
 
 
 def _make_absolute(cwd: Path | str | None) -> Path:
-    path = Path(cwd or ".")
+    path = _path_of(cwd) if isinstance(cwd, str) and cwd else Path(cwd or ".")
     return path if path.is_absolute() else path.expanduser().absolute()
+
+
+_path_of = lru_cache(maxsize=64)(Path)
+"""To take a path apart takes 6 µs."""
 
 
 def with_default_session(plan: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class WorkflowRunner(InProcessRunner):
 
     async def take(self, session: AmplifierSession, request: SpawnRequest, build: SessionBuilder) -> str:
         """Take the steps; while some wait for a person, the session is held."""
-        from ..spawning.life import ChildBuilder
+        from ..spawning.child_session import ChildBuilder
 
         assert isinstance(build, ChildBuilder)  # a background session makes it
         return json.dumps(await _take(build.spawn, session), ensure_ascii=False, default=str)

@@ -29,8 +29,8 @@ from ..bundle.prepared import PreparedBundle
 from ..bundle.sections import DEFAULT_SESSION
 from ..sessions.failures import describe_failure
 from ..spawning.child import Spawn
+from ..spawning.child_session import ChildBuilder
 from ..spawning.family import TREE, Tree
-from ..spawning.life import ChildBuilder
 from ..spawning.runners import InProcessRunner
 from .above import (
     ApprovalsAbove,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import SessionProcessEnded
 
+from ..spawning.child_session import has_levels
 from ..spawning.family import TREE
-from ..spawning.life import has_levels
 from .limits import ProcessLimits
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from amplifier_core.process_ends import add_ending
 from ..sessions.held import held_of
 from ..sessions.once import marks_of
 from ..sessions.usage import Usage
-from ..spawning.life import ChildBuilder, tell_parent
+from ..spawning.child_session import ChildBuilder, tell_parent
 from ..spawning.requests import spawn_of
 from .error_forms import read_error
 from .jobs import Job, make_job

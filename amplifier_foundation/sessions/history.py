@@ -29,6 +29,8 @@ def is_user_turn(message: Message) -> bool:
     if message.get("role") != "user" or (message.get("metadata") or {}).get("source") == "hook":
         return False
     content = message.get("content")
+    if isinstance(content, str):
+        return not content.lstrip().startswith("<system-reminder")
     blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
     texts = [block.get("text") if isinstance(block, dict) else None for block in blocks]
     is_reminder = [isinstance(text, str) and text.lstrip().startswith("<system-reminder") for text in texts]

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from decimal import Decimal
+from operator import attrgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,8 @@ _SINGLE_CHILDREN = 256  # an earlier child is in the sum: a second call for it w
 _BEFORE_ALL = -1_000_000  # a handler that denies keeps the later ones from hearing
 _TOO_MUCH = Decimal("1e12")  # dollars; beyond it a sum would lose its cents, and a far greater one cannot be made
 _bridging = Lock()  # children of one parent may end in several threads
-_TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+_TOKENS = tuple((f"{kind}_tokens", kind) for kind in ("input", "output", "cache_read", "cache_write"))
+"""The names of the tokens, and the short ones of some providers."""
 
 
 @frozen
@@ -83,8 +85,10 @@ class Usage:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON can hold it; the cost is a string, digit by digit."""
-        told = {name: getattr(self, name) for name in _FIELDS}
-        return {**told, "cost_usd": None if self.cost_usd is None else str(self.cost_usd)}
+        told: dict[str, Any] = dict(zip(_FIELDS, _read_fields(self), strict=True))
+        if self.cost_usd is not None:
+            told["cost_usd"] = str(self.cost_usd)
+        return told
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Usage:
@@ -94,6 +98,7 @@ class Usage:
 
 _NOTHING = Usage()
 _FIELDS = tuple(field.name for field in fields(Usage))
+_read_fields = attrgetter(*_FIELDS)
 
 
 class UsageMeter:
@@ -119,10 +124,10 @@ class UsageMeter:
         if self._attached:
             return
         self._attached = True
-        register = self._coordinator.hooks.register
-        register(PROVIDER_REQUEST, self._begin, _BEFORE_ALL, "usage-meter")
-        register(LLM_RESPONSE, self._hear_provider, _BEFORE_ALL, "usage-meter")
-        register(PROVIDER_RESPONSE, self._hear_orchestrator, _BEFORE_ALL, "usage-meter")
+        observe = self._coordinator.hooks.observe
+        observe(PROVIDER_REQUEST, self._begin, _BEFORE_ALL, "usage-meter")
+        observe(LLM_RESPONSE, self._hear_provider, _BEFORE_ALL, "usage-meter")
+        observe(PROVIDER_RESPONSE, self._hear_orchestrator, _BEFORE_ALL, "usage-meter")
 
     @property
     def usage(self) -> Usage:
@@ -287,7 +292,8 @@ def read_usage(reports: Iterable[Any], whole: Any) -> Usage:
 
 def model_of(data: Mapping[str, Any]) -> str:
     """Return the model in the data of an event as `provider/model`; '' if it names neither."""
-    return "/".join(str(data[name]) for name in ("provider", "model") if data.get(name))
+    provider, model = data.get("provider"), data.get("model")
+    return f"{provider}/{model}" if provider and model else str(provider or model or "")
 
 
 def _fullness(usage: Usage) -> tuple[bool, bool]:
@@ -301,11 +307,10 @@ def _read(said: Any) -> tuple[Usage, list[str]]:
     wrong: list[str] = []
     if not isinstance(data, Mapping):
         return Usage(requests=1), [] if data is None else [f"usage={_shorten(data)}"]
-    written = {name: data.get(name, data.get(name.removesuffix("_tokens"))) for name in _TOKENS}
-    tokens = {name: _count(name, value, wrong) for name, value in written.items()}
+    tokens = [_count(name, data.get(name, data.get(short)), wrong) for name, short in _TOKENS]
     cost, requests = _dollars(data.get("cost_usd"), wrong), _count("requests", data.get("requests", 1), wrong)
     partial = data.get("cost_is_partial") is True and cost is not None
-    return Usage(**tokens, cost_usd=cost, requests=requests, cost_is_partial=partial), wrong
+    return Usage(tokens[0], tokens[1], tokens[2], tokens[3], cost, requests, partial), wrong
 
 
 def _count(name: str, value: Any, wrong: list[str]) -> int:

@@ -26,7 +26,7 @@ from ..sessions.records import new_record, resume_changes
 from ..sessions.stored_history import turns_so_far
 from ..sessions.untrusted import UNTRUSTED, taint_of
 from ..sessions.working_dir import PROJECT_CAPABILITY
-from .family import TREE, Tree
+from .family import TREE, Family, Tree
 from .runners import InProcessRunner
 
 if TYPE_CHECKING:
@@ -131,8 +131,11 @@ def spawn_request(
     config: dict[str, Any],
     session_id: str | None,
     session_name: str | None,
+    *,
+    counts: bool = False,
 ) -> SpawnRequest:
-    """Return the request for the plugins and the runner. Raises `InvalidSessionId`."""
+    """Return the request for plugins and runner; `counts` adds those of its family. Raises `InvalidSessionId`."""
+    family = Family.of(parent) if counts else None
     name = session_name or prepared.bundle.name or "session"
     capability = parent.coordinator.get_capability
     return SpawnRequest(
@@ -143,6 +146,9 @@ def spawn_request(
         config=config,
         working_dir=str(capability("session.working_dir") or ""),
         depth=int(capability("session.depth") or 0) + 1,
+        siblings=family.size if family is not None else 0,
+        relatives=family.tree.spawned if family is not None else 0,
+        limits=family.tree.limits if family is not None else {},
         metadata={"name": name},
     )
 
@@ -172,7 +178,7 @@ async def prepare_spawn(spawn: Spawn, *, resume: bool = False, anew: bool = Fals
     if spawn.store is not None and stored is not None:
         origin = await origin_of_resumed(spawn.store, stored, origin)
         await shield_to_completion(_load(spawn, spawn.store, stored, anew=anew))
-    else:
+    elif spawn.store is not None or len(spawn.transcript):
         source = spawn.shares if len(spawn.transcript) else None
         if source is None and len(spawn.transcript) and spawn.transcript.is_fork_of(spawn.parent.transcript):
             source = spawn.parent.session_id

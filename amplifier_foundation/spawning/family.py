@@ -7,7 +7,6 @@ children and waits until each is stored. Nothing runs on without an owner.
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from .budget import Budget, Limits
 from .inheritance import Inheritance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from datetime import datetime
 
     from amplifier_core.session import AmplifierSession
@@ -107,15 +106,23 @@ class Family:
         """The ids of the running children."""
         return list(self._running)
 
-    @contextmanager
-    def child(self, session_id: str) -> Iterator[None]:
-        """Count a child while the block runs, in its own task."""
+    @property
+    def size(self) -> int:
+        """The number of the running children."""
+        return len(self._running)
+
+    def has(self, session_id: str) -> bool:
+        """Return whether a child runs."""
+        return session_id in self._running
+
+    def count(self, session_id: str) -> None:
+        """Count a child that runs in this task, until `discount`."""
         self.tree.spawned += 1
         self._running[session_id] = asyncio.current_task()
-        try:
-            yield
-        finally:
-            self._running.pop(session_id, None)
+
+    def discount(self, session_id: str) -> None:
+        """Count a child no longer as a running one."""
+        self._running.pop(session_id, None)
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Run a counted child in a task of its own; the family ends the task."""

@@ -17,9 +17,9 @@ class FinishGuard:
     def __init__(self, session: AmplifierSession) -> None:
         self._session_id = session.session_id
         self._reason = ""
-        session.coordinator.hooks.register(ORCHESTRATOR_COMPLETE, self._read, name="finish")
+        session.coordinator.hooks.observe(ORCHESTRATOR_COMPLETE, self._read, name="finish")
 
-    async def _read(self, event: str, data: dict[str, Any]) -> None:
+    def _read(self, event: str, data: dict[str, Any]) -> None:
         self._reason = str(data.get("finish_reason") or "")
 
     def take_problem(self, partial: str) -> AnswerUnfinished | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import UnknownName
+from amplifier_core.hook_data import RunResult
 from amplifier_core.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from amplifier_core.hook_data import Runner, RunResult, SessionBuilder, SpawnRequest
+    from amplifier_core.hook_data import Runner, SessionBuilder, SpawnRequest
     from amplifier_core.hookspecs import Register, RunnerFactory
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
@@ -27,12 +28,10 @@ class InProcessRunner:
 
     async def run(self, request: SpawnRequest, build: SessionBuilder) -> RunResult:
         """Make the session, take its turn, end it."""
-        from amplifier_core.hook_data import RunResult as Result
-
         async with build(request) as session:
             self._running[request.session_id] = session
             try:
-                return Result(await self.take(session, request, build))
+                return RunResult(await self.take(session, request, build))
             finally:
                 del self._running[request.session_id]
 

@@ -375,3 +375,20 @@ def test_a_second_thread_waits_for_the_whole_module(tmp_path: Path, monkeypatch:
 def test_a_failure_has_a_reason_that_programs_can_read(error: Exception, reason: str) -> None:
     assert module_failure_reason(error) == reason
     assert reason in MODULE_FAILURE_REASONS
+
+
+async def test_a_known_module_is_found_without_loading_unless_something_else_may_have_it(
+    site: Site, folder: Path, coordinator: ModuleCoordinator
+) -> None:
+    site.install("dist-known", {MODULES: {"tool-known": "known:mount"}}, {"known.py": module("known")})
+    loader = ModuleLoader()
+    assert loader.find_mount("tool-known", {}, None, coordinator) is None
+    await mounted(loader, coordinator, "tool-known")
+    found = loader.another().find_mount("tool-known", {}, None, coordinator)
+    assert found is not None
+    assert found.__module__ == "known"
+    searching = ModuleLoader(search_paths=[folder])
+    await mounted(searching, coordinator, "tool-known")
+    assert searching.find_mount("tool-known", {}, None, coordinator) is None
+    await coordinator.mount("module-source-resolver", object())
+    assert loader.find_mount("tool-known", {}, None, coordinator) is None

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from amplifier_core.llm_errors import AuthenticationError
-from amplifier_core.utils.secrets import redact_all, redact_error, redact_text, redactor, secrets_of
+from amplifier_core.utils.plan_secrets import hide_secrets_of
+from amplifier_core.utils.secrets import (
+    redact_all,
+    redact_error,
+    redact_text,
+    redactor,
+    secrets_of,
+)
 
 KEY = "sk-ant-" + "a1b2c3d4" * 4
 
@@ -52,3 +61,16 @@ def test_metadata_has_none_left_by_key_or_by_form() -> None:
 def test_the_secrets_of_a_configuration_are_those_at_sensitive_keys() -> None:
     config = {"providers": [{"config": {"api_key": "one", "model": "m", "deep": {"auth_token": "two"}}}]}
     assert list(secrets_of(config)) == ["one", "two"]
+
+
+def test_a_variable_in_a_configuration_is_read_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ("first-value-of-it", "second-value-of-it"):
+        monkeypatch.setenv("SOME_VARIABLE", value)
+        hide_secrets_of({"api_key": "${SOME_VARIABLE}"})
+        assert redact_text(f"it is {value}") == "it is [REDACTED]"
+
+
+def test_the_secrets_of_any_configuration_are_hidden() -> None:
+    for config in ({"api_key": "plain-and-secret"}, {"api_key": "odd-and-secret", "path": Path("x")}):
+        hide_secrets_of(config)
+        assert redact_text(f"it is {config['api_key']}") == "it is [REDACTED]"

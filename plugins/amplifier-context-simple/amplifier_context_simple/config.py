@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -16,7 +17,7 @@ NAME = "context-simple"
 class ContextConfig(BaseModel):
     """The limit of a request, and the shares of it that compaction begins and ends at."""
 
-    model_config = ConfigDict(extra="ignore", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
     max_tokens: Annotated[
         int | None, Field(description="Tokens of a request, at most; default: the provider's context window.")
@@ -37,12 +38,20 @@ class ContextConfig(BaseModel):
 
 def read_config(config: Mapping[str, Any]) -> ContextConfig:
     """Return the checked configuration. Raises `ValueError`, with the key."""
+    if not config:
+        return _usual()
     try:
         return ContextConfig.model_validate(config)
     except ValidationError as error:
         problem = error.errors()[0]
         key, message = problem["loc"][0], problem["msg"].removeprefix("Value error, ")
         raise ValueError(f"{NAME}: {key}: {message}, not {problem['input']!r}") from None
+
+
+@cache
+def _usual() -> ContextConfig:
+    """Return the configuration of nearly all sessions."""
+    return ContextConfig()
 
 
 def refuse_mistyped_keys(config: Mapping[str, Any]) -> None:

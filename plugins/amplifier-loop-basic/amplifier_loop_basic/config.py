@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -17,7 +18,7 @@ UNLIMITED = -1
 class LoopConfig(BaseModel):
     """The limits of a turn, and its provider."""
 
-    model_config = ConfigDict(extra="ignore", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
     max_iterations: Annotated[int, Field(description="The most model calls of one turn; -1 for any number.")] = 50
     max_parallel_tools: Annotated[
@@ -40,12 +41,20 @@ class LoopConfig(BaseModel):
 
 def read_config(config: Mapping[str, Any], module: str = NAME) -> LoopConfig:
     """Return the checked configuration. Raises `ValueError`, with the key."""
+    if not config:
+        return _usual()
     try:
         return LoopConfig.model_validate(config)
     except ValidationError as error:
         problem = error.errors()[0]
         key, message = problem["loc"][0], problem["msg"].removeprefix("Value error, ")
         raise ValueError(f"{module}: {key}: {message}, not {problem['input']!r}") from None
+
+
+@cache
+def _usual() -> LoopConfig:
+    """Return the configuration of nearly all sessions."""
+    return LoopConfig()
 
 
 def refuse_mistyped_keys(config: Mapping[str, Any], module: str = NAME) -> None:

@@ -9,7 +9,7 @@ from amplifier_core.models import ContextInjection, HookResult
 from .contents import add_text
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Callable, Container
 
     from amplifier_core import HookRegistry, ModuleCoordinator
 
@@ -52,6 +52,8 @@ class Signals:
         self._hooks = hooks
         self.heard = find_heard(hooks)
         """The events with a listener: to emit another one only costs time."""
+        self._tell: Callable[[str, dict[str, Any]], bool] | None = getattr(hooks, "tell", None)
+        """Tells an event that nobody can answer; None with another kernel."""
         self._coordinator = coordinator
         self._ephemeral: list[ContextInjection] = []
         self.postponed: list[tuple[str, HookResult]] = []
@@ -59,7 +61,7 @@ class Signals:
 
     async def emit(self, event: str, data: dict[str, Any]) -> HookResult:
         """Emit `event`, carry out the hooks' result, and return the final one."""
-        if event not in self.heard:
+        if event not in self.heard or (self._tell is not None and self._tell(event, data)):
             return _UNHEARD
         result = await self._hooks.emit(event, data)
         if result.action == "continue" and not result.user_message:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import marshal
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -23,6 +25,19 @@ _MESSAGES = {
 
 def read_config(config: Mapping[str, Any]) -> Playbook:
     """Return the checked configuration. Raises `ValueError`, as in `rules[0].when.user: …`."""
+    try:
+        return _read_written(marshal.dumps(dict(config), 2))
+    except ValueError:  # a wrong one, or one of values that `marshal` does not know
+        return _read(config)
+
+
+@lru_cache(maxsize=64)
+def _read_written(config: bytes) -> Playbook:
+    """Read a configuration once for the many sessions of a bundle: a playbook has no state."""
+    return Playbook.model_validate(marshal.loads(config))
+
+
+def _read(config: Mapping[str, Any]) -> Playbook:
     try:
         return Playbook.model_validate(config)
     except ValidationError as error:

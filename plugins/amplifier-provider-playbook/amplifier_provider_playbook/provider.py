@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from decimal import Decimal
+from functools import cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -47,12 +48,7 @@ class PlaybookProvider:
 
     def get_info(self) -> ProviderInfo:
         """Describe this provider; it needs no credentials."""
-        return ProviderInfo(
-            id=self.name,
-            display_name="Playbook (rules of the bundle, no model)",
-            capabilities=["tools", "local"],
-            defaults={"model": MODEL},
-        )
+        return _info()
 
     async def list_models(self) -> list[ModelInfo]:
         """Return the only model."""
@@ -81,8 +77,7 @@ class PlaybookProvider:
             problem = {"type": type(error).__name__, "msg": str(error)}
             await self._emit(LLM_RESPONSE, status="error", error=problem, duration_ms=_milliseconds(started))
             raise
-        usage = response.usage.model_dump(mode="json", exclude_none=True) if response.usage else {}
-        await self._emit(LLM_RESPONSE, status="ok", usage=usage, duration_ms=_milliseconds(started))
+        await self._emit(LLM_RESPONSE, status="ok", usage=_write_usage(response), duration_ms=_milliseconds(started))
         return response
 
     def parse_tool_calls(self, response: ChatResponse) -> list[ToolCall]:
@@ -112,6 +107,8 @@ class PlaybookProvider:
         if chosen is None:
             raise _invalid(_describe_unmatched(steps[-1]))
         place, answer = chosen
+        if answer.is_constant:
+            return place, answer.fill({})
         names = self._playbook.collect_names(steps)
         try:
             return place, answer.fill(names)
@@ -122,6 +119,16 @@ class PlaybookProvider:
     async def _emit(self, event: str, **data: Any) -> None:
         if self._hooks is not None:
             await self._hooks.emit(event, {"provider": self.name, "model": MODEL, **data})
+
+
+@cache
+def _info() -> ProviderInfo:
+    return ProviderInfo(
+        id=PlaybookProvider.name,
+        display_name="Playbook (rules of the bundle, no model)",
+        capabilities=["tools", "local"],
+        defaults={"model": MODEL},
+    )
 
 
 def _describe_unmatched(step: Step) -> str:
@@ -159,6 +166,19 @@ def _count_usage(messages: Sequence[Message], answer: FilledAnswer) -> Usage:
     )
     read, written = -(-heard // CHARACTERS_PER_TOKEN), -(-spoken // CHARACTERS_PER_TOKEN)
     return Usage(input_tokens=read, output_tokens=written, total_tokens=read + written, cost_usd=Decimal("0"))
+
+
+def _write_usage(response: ChatResponse) -> dict[str, Any]:
+    """Return the usage of a response as JSON can hold it, without the detour over the model of it."""
+    usage = response.usage
+    if usage is None:
+        return {}
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+        "cost_usd": str(usage.cost_usd),
+    }
 
 
 def _block_length(block: Any) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import (
@@ -145,6 +145,11 @@ class Answer(Section):
         if self.say is None and self.call is None:
             raise ValueError("needs 'say', 'call', or both")
         return self
+
+    @cached_property
+    def is_constant(self) -> bool:
+        """Whether it is a text without names and braces."""
+        return self.call is None and self.say is not None and not set("{}") & set(self.say)
 
     def fill(self, names: Mapping[str, Any]) -> FilledAnswer:
         """Return the answer with values for its names. Raises `UnknownPlaceholder`."""

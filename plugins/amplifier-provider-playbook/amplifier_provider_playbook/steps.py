@@ -100,6 +100,8 @@ def _read_result(tool: str, output: Any) -> Step:
 
 def _drop_interrupted(steps: list[Step]) -> list[Step]:
     """Drop results in a row if one is interrupted, and the message with their calls: its rule decides again."""
+    if not any(step.is_interrupted for step in steps):
+        return steps
     kept: list[Step] = []
     for are_results, run in groupby(steps, key=lambda step: step.role == "tool"):
         group = list(run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -11,7 +12,7 @@ from amplifier_core import Transcript
 from amplifier_core.storage import DurableStore
 from amplifier_foundation import PreparedBundle, spawn_bundle
 from amplifier_foundation.sessions.history import open_calls
-from amplifier_foundation.spawning.inheritance import Depth, Inheritance, Scope
+from amplifier_foundation.spawning.inheritance import Depth, Inheritance, Scope, child_config
 
 
 def user(text: str) -> dict[str, Any]:
@@ -126,3 +127,33 @@ async def test_a_child_of_a_stored_session_is_stored_as_its_fork(
     assert [(record.message_count, record.turn_count) for record in records] == [(4, 2), (4, 2)]
     said = [[message["content"] for message in await store.read(each.session_id)] for each in (shared, own)]
     assert said[0] == said[1]
+
+
+def plan_of(own: dict[str, Any], parent: dict[str, Any]) -> dict[str, Any]:
+    return child_config(own, parent, providers=True, tools=["tool-b"], hooks=False)
+
+
+def test_children_of_the_same_plan_share_no_part_of_it() -> None:
+    own: dict[str, Any] = {"session": {"context": "c"}, "tools": [{"module": "tool-a", "config": {"n": 1}}]}
+    parent = {"providers": [{"module": "p", "config": {"n": 1}}], "tools": [{"module": "tool-b"}, {"module": "tool-c"}]}
+    first, second = plan_of(own, parent), plan_of(own, parent)
+    assert [each["module"] for each in first["tools"]] == ["tool-b", "tool-a"]
+    for changed in (first["session"], first["tools"][1]["config"], first["providers"][0]["config"]):
+        changed["n"] = 2
+    assert second == plan_of(own, parent) == {**own, **second}
+    assert second["providers"] == parent["providers"]
+
+
+def test_a_changed_plan_counts_at_once_also_where_the_values_are_equal() -> None:
+    own: dict[str, Any] = {"session": {"redact": True}}
+    assert plan_of(own, {})["session"]["redact"] is True
+    own["session"]["redact"] = 1
+    assert plan_of(own, {})["session"]["redact"] == 1
+    assert plan_of(own, {})["session"]["redact"] is not True
+
+
+def test_a_plan_with_values_of_other_kinds_is_copied_too() -> None:
+    own = {"tools": [{"module": "tool-a", "config": {"folder": Path("x"), "names": ["n"]}}]}
+    plan = plan_of(own, {})
+    assert plan == {**own, "session": {}}
+    assert plan["tools"][0]["config"]["names"] is not own["tools"][0]["config"]["names"]  # type: ignore[index]
