@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from .frozen import frozen
+from .late_fields import EventDraft, late_event_id, late_timestamp
 
 SESSION_START = "session:start"
 SESSION_END = "session:end"
@@ -71,7 +72,7 @@ ALL_EVENTS: list[str] = [value for name, value in list(globals().items()) if nam
 
 
 @frozen
-class SessionEvent:
+class SessionEvent(EventDraft):
     """One event between sessions.
 
     `cause` is the id of the event before it in the chain and `depth` the length of the chain (0: from outside).
@@ -89,3 +90,7 @@ class SessionEvent:
     depth: int = 0
     sequence: int | None = None
     project: str | None = None
+
+
+SessionEvent.timestamp = late_timestamp  # type: ignore[assignment]
+SessionEvent.event_id = late_event_id  # type: ignore[assignment]

@@ -26,7 +26,11 @@ _FEW = 8
 
 
 class Channel:
-    """The events of one filter; `count` is their number so far, and the position of the next one."""
+    """The events of one filter.
+
+    Invariants: `events` is the list of the newest block, and `push` adds to it. Who pushes calls `attend` when `events`
+    holds `attend_at` events or more: 0 while a reader waits, else where a block is full or a reader may overflow.
+    """
 
     def __init__(
         self, wanted: Filter, forget: Callable[[Channel], None], *, backlog: Sequence[SessionEvent] = ()
@@ -34,23 +38,32 @@ class Channel:
         self.filter = wanted
         self.members: WeakSet[Subscription] = WeakSet()
         self.log = Log(backlog)
-        self.count = len(backlog)
         self._forget = forget
         self._waiters: list[asyncio.Future[None]] = []
         self._most_waiters = _FEW
         self._due: list[tuple[int, int, ref[LiveSubscription]]] = []
         self._serial = count()
-        self._append = self.log.tail.events.append
-        self._full_at = self._settle_at = max(BLOCK, self.count)
+        self._full_at = self._settle_at = max(BLOCK, len(backlog))
+        self._write_to_tail()
+
+    @property
+    def count(self) -> int:
+        """The number of events so far, and the position of the next one."""
+        return self.log.tail.start + len(self.events)
 
     def append(self, event: SessionEvent) -> None:
         """Add an event, and wake the waiting readers."""
-        self._append(event)
-        self.count += 1
+        self.push(event)
+        if len(self.events) >= self.attend_at:
+            self.attend()
+
+    def attend(self) -> None:
+        """Apply the overflow rules that are due, begin a block when one is full, and wake the waiting readers."""
         if self.count >= self._settle_at:
             self._settle_members()
         if self._waiters:
             self.wake()
+        self.attend_at = self._settle_at - self.log.tail.start
 
     def notice(self, event: SessionEvent) -> None:
         """Add a notice of the router if every reader has room: a notice takes no event's place."""
@@ -83,17 +96,24 @@ class Channel:
             self._most_waiters = 2 * len(self._waiters) + _FEW
         waiter: asyncio.Future[None] = asyncio.Future()
         self._waiters.append(waiter)
+        self.attend_at = 0
         return waiter
+
+    def _write_to_tail(self) -> None:
+        self.events = self.log.tail.events
+        self.push: Callable[[SessionEvent], None] = self.events.append
+        self.attend_at = self._settle_at - self.log.tail.start
 
     def _watch(self, due: int, serial: int, member: ref[LiveSubscription]) -> None:
         if due < maxsize:
             heappush(self._due, (due, serial, member))
             self._settle_at = min(self._settle_at, due)
+            self.attend_at = min(self.attend_at, self._settle_at - self.log.tail.start)
 
     def _settle_members(self) -> None:
         if self.count >= self._full_at:
             self.log.begin_block(self.count)
-            self._append = self.log.tail.events.append
+            self._write_to_tail()
             self._full_at = self.count + BLOCK
             if not self.members:
                 self._forget(self)
@@ -110,10 +130,13 @@ class Channel:
 class BoundedChannel(Channel):
     """The channel of one reader; it takes no new event while the reader's queue is full."""
 
-    def append(self, event: SessionEvent) -> None:
-        """Add an event if there is room for it, else count it as dropped."""
+    def _write_to_tail(self) -> None:
+        super()._write_to_tail()
+        self.push = self._push_if_room
+
+    def _push_if_room(self, event: SessionEvent) -> None:
         for member in self.members:
             if not member.has_room:
                 member.refuse()
                 return
-        super().append(event)
+        self.events.append(event)

@@ -64,8 +64,13 @@ def freeze(data: Mapping[str, Any]) -> FrozenDict:
     frozen = FrozenDict(data)
     for value in frozen.values():
         if type(value) not in ATOMS:
-            return FrozenDict({key: _freeze_value(value) for key, value in frozen.items()})
+            return freeze_values(frozen)
     return frozen
+
+
+def freeze_values(frozen: FrozenDict) -> FrozenDict:
+    """Return a copy whose values nobody can change either."""
+    return FrozenDict({key: _freeze_value(value) for key, value in frozen.items()})
 
 
 def _freeze_value(value: Any) -> Any:

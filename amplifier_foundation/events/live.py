@@ -145,17 +145,28 @@ class LiveSubscription(Subscription):
         self._block, self._events_read = block, block.events
         self._unread = _iterate_from(self._events_read, position - block.start)
 
-    async def _ready(self) -> bool:
+    async def _events(self) -> AsyncIterator[SessionEvent]:
         while not self.closed:
-            waiting = length_hint(self._unread) or self._advance()
-            if not waiting:
+            if not self._look():
                 await self._channel.news()
                 continue
-            if waiting > self.queue_size or self._block.next is not None:
-                self.settle()  # may skip events, or close
-            if not self.closed:
+            for event in self._unread:
+                yield event
+
+    async def _ready(self) -> bool:
+        while not self.closed:
+            if self._look():
                 return True
+            await self._channel.news()
         return False
+
+    def _look(self) -> bool:
+        """Apply the overflow rule where it may be due; return whether an event is unread."""
+        waiting = length_hint(self._unread) or self._advance()
+        if waiting > self.queue_size or (waiting and self._block.next is not None):
+            self.settle()  # may skip events, or close
+            return not self.closed
+        return waiting > 0
 
     def _advance(self) -> int:
         """Begin to read what follows an exhausted iterator; return the number of unread events in its block."""
@@ -194,6 +205,8 @@ class StrictSubscription(LiveSubscription):
         )
         self.close()
         self._lose(behind)
+
+    _events = Subscription._events  # it asks `_ready`, which raises the error
 
     async def _ready(self) -> bool:
         ready = await super()._ready()

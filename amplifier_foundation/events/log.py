@@ -9,6 +9,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from amplifier_core.late_fields import read_moment
+
 from .frozen import freeze, thaw
 from .new_event import new_event
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from amplifier_core.events import SessionEvent
+
+fromisoformat = datetime.fromisoformat
 
 BLOCK = 1024
 """Events in a block."""
@@ -52,18 +56,19 @@ class Block:
 
     def _unpack(self) -> list[SessionEvent]:
         return [
-            new_event(name, freeze(data), source, datetime.fromisoformat(timestamp), *rest)
-            for name, data, source, timestamp, *rest in marshal.loads(self._packed)  # of this process alone
+            new_event(name, freeze(data), source, moment if type(moment) is int else fromisoformat(moment), *rest)
+            for name, data, source, moment, *rest in marshal.loads(self._packed)  # of this process alone
         ]
 
 
 def _values(event: SessionEvent) -> tuple[Any, ...]:
-    """Return the fields in the order of the constructor, of built-in classes."""
+    """Return the fields in the order of the constructor, of built-in classes; a time that nobody has read is an int."""
+    moment = read_moment(event)
     return (
         event.name,
         thaw(event.data),
         event.source_session_id,
-        event.timestamp.isoformat(),
+        moment if isinstance(moment, int) else moment.isoformat(),
         event.event_id,
         event.cause,
         event.depth,

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.events import SessionEvent
+from amplifier_core.late_fields import EventDraft
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
 
-class _Draft:
-    """A `SessionEvent` while its fields are set.
-
-    A frozen dataclass sets each field through `object.__setattr__`. Both classes have the same slots, so the draft may
-    become an event; it is frozen from then on.
-    """
-
-    __slots__ = tuple(field.name for field in fields(SessionEvent))
-    if TYPE_CHECKING:  # `__slots__` says no types
-
-        def __setattr__(self, name: str, value: Any) -> None: ...
-
-
 def new_event(
     name: str,
     data: Mapping[str, Any],
     source_session_id: str | None,
-    timestamp: datetime,
+    timestamp: datetime | int,
     event_id: str,
     cause: str | None,
     depth: int,
@@ -37,7 +24,7 @@ def new_event(
     project: str | None,
 ) -> SessionEvent:
     """Return what `SessionEvent` returns for these fields."""
-    event = _Draft()  # without a constructor: to call one takes as long as to set the fields here
+    event: Any = EventDraft()  # without a constructor: to call one takes as long as to set the fields here
     event.name = name
     event.data = data
     event.source_session_id = source_session_id
@@ -47,5 +34,5 @@ def new_event(
     event.depth = depth
     event.sequence = sequence
     event.project = project
-    event.__class__ = SessionEvent  # type: ignore[assignment]
-    return event  # type: ignore[return-value]
+    event.__class__ = SessionEvent
+    return event  # type: ignore[no-any-return]

@@ -6,19 +6,18 @@ import asyncio
 import logging
 from collections import deque
 from dataclasses import replace
-from itertools import count
-from random import getrandbits
+from time import time_ns
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from amplifier_core.clock import Clock, SystemClock
 from amplifier_core.events import SessionEvent
+from amplifier_core.late_fields import EventDraft
 
 from .channel import BoundedChannel, Channel
-from .frozen import FrozenDict, freeze
+from .frozen import ATOMS, FrozenDict, freeze, freeze_values
 from .live import KINDS, BlockingSubscription, LiveSubscription
 from .looking import LogLook
 from .names import OVERFLOW, Filter, NameIndex
-from .new_event import new_event
 from .stored import StoredSubscription
 from .subscription import SubscriberLagged
 
@@ -36,7 +35,7 @@ logger = logging.getLogger(__name__)
 HISTORY = 1_000
 """Events kept by a router without a store, for replay."""
 ROUTES = 1_024
-"""Pairs of name and source with remembered channels."""
+"""Names, and pairs of name and source, with remembered channels."""
 PAUSE = 1.0
 """Seconds between two notices of the losses of one subscriber, at the least."""
 
@@ -86,12 +85,13 @@ class EventRouter:
     def __init__(self, store: Inbox | None = None, *, history: int = HISTORY, clock: Clock | None = None) -> None:
         self._store, self._look = store, LogLook(store) if store is not None else None
         self._clock = clock or SystemClock()
-        self._now = self._clock.now
-        self._number = count(1).__next__
+        self._moment = time_ns if type(self._clock) is SystemClock else self._clock.now
+        self._sequence = 0
         self._history: deque[SessionEvent] = deque(maxlen=max(1, history))
         self._channels: dict[Filter | Channel, Channel] = {}
         self._index: NameIndex[Channel] = NameIndex()
-        self._routes: dict[tuple[str, str | None], tuple[Channel, ...]] = {}
+        self._routes: dict[str, tuple[Channel, ...]] = {}
+        self._routes_by_source: dict[tuple[str, str | None], tuple[Channel, ...]] = {}
         self._waits = store is not None
         self._closed = False
         self._loop = _running_loop()
@@ -126,22 +126,38 @@ class EventRouter:
         With a store, it is durable before anybody sees it. Only subscribers with `overflow="block"` make it wait.
         Triggers hear the events of their own `project`, and those without one.
         """
-        frozen, number = freeze(data), self._number()
-        event_id = getrandbits(128).to_bytes(16, "little").hex()  # half the time of formatting the number
-        event = new_event(event_name, frozen, source_session_id, self._now(), event_id, cause, depth, number, project)
+        if data.__class__ is not FrozenDict:  # `freeze`, without the call
+            data = FrozenDict(data)
+            for value in data.values():
+                if type(value) not in ATOMS:
+                    data = freeze_values(data)
+                    break
+        event: Any = EventDraft()  # `new_event`, without the call
+        event.name = event_name
+        event.data = data
+        event.source_session_id = source_session_id
+        event.timestamp = self._moment()
+        event.cause = cause
+        event.depth = depth
+        event.sequence = self._sequence = self._sequence + 1
+        event.project = project
+        event.__class__ = SessionEvent
         if self._waits:
             event = await self._wait(event)
         self._history.append(event)
-        route = self._routes.get((event_name, source_session_id))
+        route = self._routes.get(event_name)
         for channel in self._route(event) if route is None else route:
-            channel.append(event)
-        return event
+            channel.push(event)  # `Channel.append`, without the call
+            if len(channel.events) >= channel.attend_at:
+                channel.attend()
+        return event  # type: ignore[no-any-return]
 
     def publish(self, event: SessionEvent) -> None:
         """Hand a stored event to the subscribers, and wait for none."""
         event = _with_frozen_data(event)
         if self._store is None:  # its number in another log means nothing here
-            event = replace(event, sequence=self._number())
+            self._sequence += 1
+            event = replace(event, sequence=self._sequence)
         self._note(event)
         self._history.append(event)
         for channel in self._route(event):
@@ -271,25 +287,37 @@ class EventRouter:
     def _open(self, key: Filter | Channel, channel: Channel) -> Channel:
         self._channels[key] = channel
         self._index.add(channel.filter.names, channel)
-        self._routes.clear()
+        self._forget_routes()
         return channel
 
     def _forget(self, channel: Channel) -> None:
         key = channel.filter if self._channels.get(channel.filter) is channel else channel
         if self._channels.pop(key, None) is not None:
             self._index.discard(channel.filter.names, channel)
-            self._routes.clear()
+            self._forget_routes()
 
     def _route(self, event: SessionEvent) -> tuple[Channel, ...]:
         """Return the channels of the filters that the event passes.
 
-        The answer is remembered by name and source: a filter must look at nothing else of an event.
+        The answer is remembered by name, and by source too where a filter has sources: a filter must look at nothing
+        else of an event.
         """
-        route = tuple(channel for channel in self._index.find(event.name) if channel.filter.wants(event))
-        if len(self._routes) >= ROUTES:
-            self._routes.clear()
-        self._routes[event.name, event.source_session_id] = route
+        name, source = event.name, event.source_session_id
+        route = self._routes_by_source.get((name, source))
+        if route is None:
+            found = list(self._index.find(name))
+            route = tuple(channel for channel in found if channel.filter.wants(event))
+            if len(self._routes) + len(self._routes_by_source) >= ROUTES:
+                self._forget_routes()
+            if all(channel.filter.sources is None for channel in found):
+                self._routes[name] = route
+            else:
+                self._routes_by_source[name, source] = route
         return route
+
+    def _forget_routes(self) -> None:
+        self._routes.clear()
+        self._routes_by_source.clear()
 
     def _note(self, event: SessionEvent) -> None:
         if self._look is not None:
