@@ -1,4 +1,4 @@
-"""The router beside a queue for each subscriber, a bare `asyncio.Queue`, and blinker's signals."""
+"""The router beside a queue for each subscriber, a bare `asyncio.Queue`, and packages that call functions."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import zip_longest
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
@@ -35,6 +36,8 @@ SUBSCRIBERS = {1: 1 / 2.5, 10: 1 / 4, 1_000: 1 / 6}
 LATENCY = 1.5  # goal: times asyncio.Queue
 MEMORY = 1 / 3  # goal: times a deque of the same events
 QUEUE = 0.5  # goal: times a queue for each
+CALLING = "blinker", "pyee"
+"""Peers that call functions."""
 READERS = 1, 20, 500, 10_000
 EVENTS = 1_000_000
 WAITING = 8_000, 32_000, 96_000, 256_000
@@ -83,17 +86,17 @@ async def waiting() -> AsyncIterator[Row]:
     yield curve("an event read where so many wait", list(zip(WAITING, read, strict=True)))
 
 
-async def beside_blinker() -> AsyncIterator[Row]:
-    """Emit to as many as a signal of blinker calls, one after the other."""
+async def beside_callbacks() -> AsyncIterator[Row]:
+    """Emit to as many as blinker and pyee call, one after the other, while they emit."""
     peers = peers_python()
     async with AsyncExitStack() as processes:
         asking = [await processes.enter_async_context(worker(peers, "signals"))] if peers else []
         for readers in SUBSCRIBERS:
             samples: list[Sample] = [partial(_delivered, EventRouter, readers, max(2, 200 // readers))]
-            samples += [each.sample(f"send_{readers}") for each in asking]
+            samples += [each.sample(f"{name}_{readers}") for each in asking for name in CALLING]
             ours, *theirs = await in_turns(*samples, rounds=5)
-            limit = theirs[0] if theirs else None
-            yield Row(f"an event emitted, and read by {readers:,} / blinker", ours, limit, note="not installed")
+            for name, limit in zip_longest(CALLING, theirs):
+                yield Row(f"an event emitted, and read by {readers:,} / {name}", ours, limit, note="not installed")
 
 
 async def subscribers() -> AsyncIterator[Row]:
@@ -136,7 +139,7 @@ def _weigh(count: int, make: Callable[[], Any]) -> int:
 
 PARTS = (
     *(partial(deliveries, readers, at_most) for readers, at_most in SUBSCRIBERS.items()),
-    beside_blinker,
+    beside_callbacks,
     latency,
     backlog,
     waiting,

@@ -1,17 +1,23 @@
-"""What one signal of blinker costs, by how many receivers are connected to it."""
+"""What one event costs with callbacks, by how many are called: a signal of blinker, an emitter of pyee."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from answering import answer, seconds_of
 from blinker import Signal
+from pyee import EventEmitter
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+READERS = (1, 10, 1_000)
 
 
-def _sending(receivers: int) -> Any:
+def _with_blinker(readers: int) -> Callable[[], Awaitable[float]]:
     signal = Signal()
-    connected = [partial(_receive, number) for number in range(receivers)]
+    connected = [partial(_receive, number) for number in range(readers)]
     for receiver in connected:
         signal.connect(receiver, weak=False)
 
@@ -21,8 +27,21 @@ def _sending(receivers: int) -> Any:
     return lambda: seconds_of(send)
 
 
+def _with_pyee(readers: int) -> Callable[[], Awaitable[float]]:
+    emitter = EventEmitter()
+    for number in range(readers):
+        emitter.on("work:done", partial(_receive, number))
+
+    async def emit() -> None:
+        emitter.emit("work:done", "session-1", data={"task_id": "123", "n": 1})
+
+    return lambda: seconds_of(emit)
+
+
 def _receive(number: int, sender: str, data: dict[str, Any]) -> None:
     """Take an event, and do nothing with it."""
 
 
-answer(**{f"send_{receivers}": _sending(receivers) for receivers in (1, 10, 1_000)})
+PEERS = {"blinker": _with_blinker, "pyee": _with_pyee}
+
+answer(**{f"{name}_{readers}": make(readers) for name, make in PEERS.items() for readers in READERS})
