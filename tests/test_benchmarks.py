@@ -92,6 +92,12 @@ def test_a_part_that_is_not_decided_is_measured_again_and_pooled() -> None:
     assert found.verdict == "ok"
 
 
+def test_a_part_that_misses_is_measured_once_more() -> None:
+    times, part = parts([row(3.0, 3.1)])
+    [found] = asyncio.run(program.measure(part))  # type: ignore[arg-type]
+    assert (times, found.verdict) == ([2], "MISSED")
+
+
 def test_a_part_that_stays_undecided_says_so_after_three_tries() -> None:
     times, part = parts([row(1.0, 3.0)])
     [found] = asyncio.run(program.measure(part))  # type: ignore[arg-type]

@@ -55,14 +55,20 @@ TRIES = 3
 
 
 async def measure(part: Callable[[], AsyncIterator[Row]]) -> list[Row]:
-    """Return the lines of a part; it is measured again, and all that was measured is pooled, until each line is ok."""
+    """Return the lines of a part; it is measured again, and all that was measured is pooled, until each line is decided.
+
+    A line that misses is decided when it has missed twice.
+    """
     lines: dict[str, Row] = {}
+    missed_before = False
     for _ in range(TRIES):
         async for found in part():
             known = lines.get(found.what)
             lines[found.what] = known.pooled(found) if known else found
-        if all(each.verdict in ("ok", "") for each in lines.values()):
+        verdicts = {each.verdict for each in lines.values()}
+        if "undecided" not in verdicts and ("MISSED" not in verdicts or missed_before):
             break
+        missed_before = "MISSED" in verdicts
     return list(lines.values())
 
 
