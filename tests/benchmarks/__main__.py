@@ -55,7 +55,7 @@ TRIES = 3
 
 
 async def measure(part: Callable[[], AsyncIterator[Row]]) -> list[Row]:
-    """Return the lines of a part; it is measured again, and all that was measured is pooled, until each line is decided.
+    """Return the lines of a part; it is measured again, and all that was measured is pooled, until each is decided.
 
     A line that misses is decided when it has missed twice.
     """
