@@ -42,6 +42,8 @@ _read_id = EventDraft.event_id.__get__  # type: ignore[attr-defined]
 _write_id = EventDraft.event_id.__set__  # type: ignore[attr-defined]
 _making_id = Lock()
 _unused_ids: list[str] = []
+DRAWN = 256
+"""Ids that are drawn at a time."""
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -65,17 +67,12 @@ def _make_id(event: Any) -> str:
         try:
             event_id: str = _read_id(event)
         except AttributeError:
-            if not _unused_ids:
-                _add_ids()
+            if not _unused_ids:  # many at once: the call of the system takes longer than the rest of an id
+                digits = os.urandom(16 * DRAWN).hex()
+                _unused_ids.extend(digits[start : start + 32] for start in range(0, len(digits), 32))
             event_id = _unused_ids.pop()
             _write_id(event, event_id)
         return event_id
-
-
-def _add_ids(count: int = 256) -> None:
-    """Draw many ids at once: the call of the system takes longer than the rest of an id."""
-    digits = os.urandom(16 * count).hex()
-    _unused_ids.extend(digits[start : start + 32] for start in range(0, len(digits), 32))
 
 
 def _begin_in_fork() -> None:

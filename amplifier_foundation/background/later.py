@@ -10,9 +10,5 @@ NEEDED = ("amplifier_foundation.background.handling", "amplifier_foundation.spaw
 
 async def import_for_events() -> None:
     """Import in a thread what handles events; an event that is faster imports it itself."""
-    await asyncio.to_thread(_import_all)
-
-
-def _import_all() -> None:
     for name in NEEDED:
-        import_module(name)
+        await asyncio.to_thread(import_module, name)

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from amplifier_core.session import AmplifierSession
     from amplifier_core.transcript import Transcript
 
-    from ..mentions import ContentDeduplicator
     from .model import Bundle
 
 
@@ -96,11 +95,13 @@ class PreparedBundle:
         The session's hooks receive `bundle:loaded` and `bundle:prepared`. If the set-up fails, they receive
         `bundle:failed`, and the session is cleaned up before the error is raised.
         """
+        from amplifier_core.session import AmplifierSession
+
         plan = with_default_session(deepcopy(self.mount_plan) if config is None else config)
         if plan["session"].get(PREFERENCES):
             plan = apply_provider_preferences(plan, plan["session"][PREFERENCES])
         working_dir = _make_absolute(session_cwd)
-        session = _session_class()(
+        session = AmplifierSession(
             plan,
             loader=_make_loader(parent),
             session_id=session_id,
@@ -159,11 +160,13 @@ class PreparedBundle:
             layered = partial(LayeredResolver, inherited=inherited)
             modules = add_layer(modules, outer.get("module-source-resolver"), layered)
             mentions = add_layer(mentions, outer.get_capability("mention_resolver"), LayeredMentions)
+        from ..mentions import ContentDeduplicator
+
         await coordinator.mount("module-source-resolver", modules)
         known: dict[str, Any] = {
             "session.working_dir": str(working_dir),
             "mention_resolver": mentions,
-            "mention_deduplicator": _deduplicator_class()(),  # its own: a child reads what its parent was told already
+            "mention_deduplicator": ContentDeduplicator(),  # its own: a child reads what its parent was told already
             BUNDLE_FOLDERS: self._list_folders(parent),
             **capabilities,
         }
@@ -204,16 +207,6 @@ def _make_loader(parent: AmplifierSession | None) -> ModuleLoader:
     return known.another(own_kind) if isinstance(known, kind) else own_kind()
 
 
-# Imported once, with the first session: each import in a function takes a microsecond of each spawn.
-
-
-@cache
-def _session_class() -> type[AmplifierSession]:
-    from amplifier_core.session import AmplifierSession
-
-    return AmplifierSession
-
-
 @cache
 def _loader_classes() -> tuple[type[ModuleLoader], type[ModuleLoader]]:
     from amplifier_core.loader import ModuleLoader
@@ -221,13 +214,6 @@ def _loader_classes() -> tuple[type[ModuleLoader], type[ModuleLoader]]:
     from .module_loader import BundleModuleLoader
 
     return ModuleLoader, BundleModuleLoader
-
-
-@cache
-def _deduplicator_class() -> type[ContentDeduplicator]:
-    from ..mentions import ContentDeduplicator
-
-    return ContentDeduplicator
 
 
 def _make_absolute(cwd: Path | str | None) -> Path:

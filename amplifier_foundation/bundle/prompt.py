@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -97,16 +96,9 @@ class _Read(NamedTuple):
 
 def mention_resolver(bundle: Bundle, working_dir: Path) -> BaseMentionResolver:
     """Return the resolver of a session's mentions: in its folder, then in the bundle's."""
-    base = bundle.base_path or working_dir
-    return _resolver_class()(bundle.source_base_paths, base, relative_to=working_dir)
-
-
-@cache
-def _resolver_class() -> type[BaseMentionResolver]:
-    """Import it once: an import in each spawn takes a microsecond."""
     from ..mentions import BaseMentionResolver
 
-    return BaseMentionResolver
+    return BaseMentionResolver(bundle.source_base_paths, bundle.base_path or working_dir, relative_to=working_dir)
 
 
 def _stamp(path: Path) -> Stamp | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..sessions.accounts import tree_account
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from amplifier_core.session import AmplifierSession
 
     from ..sessions.recording import SessionRecorder
-    from .agents import AgentSpawner
     from .child import Spawn
 
 
@@ -175,15 +173,9 @@ def has_levels(display: Any) -> bool:
     return hasattr(display, "push_nesting") and hasattr(display, "pop_nesting")
 
 
-@cache
-def _agent_spawner() -> type[AgentSpawner]:
-    """Import it once, at the first child: it stands above, and an import in each spawn takes a microsecond."""
-    from .agents import AgentSpawner
-
-    return AgentSpawner
-
-
 async def _create_session(spawn: Spawn, request: SpawnRequest) -> AmplifierSession:
+    from .agents import AgentSpawner  # it stands above
+
     outer = spawn.asked
     approvals: ApprovalSystem | None = None  # without one, everything is denied
     if outer is not None:
@@ -191,7 +183,7 @@ async def _create_session(spawn: Spawn, request: SpawnRequest) -> AmplifierSessi
         name = str(spawn.request.metadata.get("name") or spawn.request.bundle)
         approvals = ChildApprovals.of(outer, name, tree.asking if tree is not None else asyncio.Lock())
     project = spawn.project or None
-    agents = _agent_spawner()(spawn.prepared, spawn.store, spawn.router, spawn.plugins, working_dir=project)
+    agents = AgentSpawner(spawn.prepared, spawn.store, spawn.router, spawn.plugins, working_dir=project)
     session = spawn.child = agents.session = await spawn.prepared.create_session(
         session_id=request.session_id,
         parent_id=request.parent_id,

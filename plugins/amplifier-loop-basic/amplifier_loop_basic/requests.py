@@ -13,11 +13,9 @@ if TYPE_CHECKING:
     from amplifier_core import ToolSpec
 
 
-def _make_request(messages: Sequence[dict[str, Any]], tools: list[ToolSpec] | None) -> ChatRequest:
-    return ChatRequest.model_validate({"messages": messages, "tools": tools})
-
-
 make_request: Callable[[Sequence[dict[str, Any]], list[ToolSpec] | None], ChatRequest] = getattr(
-    message_models, "make_request", _make_request
+    message_models,
+    "make_request",
+    lambda messages, tools: ChatRequest.model_validate({"messages": messages, "tools": tools}),
 )
 """Return a request with these messages and tools; another kernel has no quick way to make it."""
