@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 from dataclasses import dataclass, replace
 from math import floor, log, sqrt
 from statistics import linear_regression, median
@@ -122,24 +121,6 @@ def curve(what: str, points: Sequence[tuple[int, float]], at_most: float = FLAT,
     sizes_read = " → ".join(f"{size:,}" for size, _ in (points[0], points[-1]))
     (_, least), (_, most) = points[0], points[-1]
     return Row(f"{what}, {sizes_read}", most, least, at_most, unit, values=slopes, is_exponent=True)
-
-
-_RECORDS = [{"id": f"session-{n}", "created": n, "config": {"tools": ["x" * 20] * 3, "n": n / 7}} for n in range(420)]
-YARDSTICK = 0.001
-"""Seconds of the yardstick on the machine that the limits in seconds were set for."""
-
-
-def timed(what: str, seconds: float, at_most: float) -> Row:
-    """Return a line that has no peer, judged by the speed of this machine now: a fixed round trip through JSON.
-
-    `at_most` is in seconds where that takes `YARDSTICK`.
-    """
-    taken = []
-    for _ in range(15):
-        start = perf_counter()
-        json.loads(json.dumps(_RECORDS))
-        taken.append(perf_counter() - start)
-    return Row(f"{what} / a round trip through JSON", seconds, median(taken), at_most_ratio=at_most / YARDSTICK)
 
 
 async def in_turns(*samples: Sample, rounds: int) -> list[Figure]:
