@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from .errors import TriggerError
+from .errors import StoreUnavailable, TriggerError
 from .triggers import TriggerContext
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 OF_SITE = "site:"
 """Begins the `project` of an event that another site has sent: `site:berlin`."""
+SAVE_AFTER = 1_000
+"""Events that may pass without one that fires before the place is saved: a restart reads so many again."""
+LOOK_EVERY = 60.0
+"""Seconds between two looks at how many have passed a trigger that waits."""
 
 
 class Router(Protocol):
@@ -36,8 +41,8 @@ class LogTrigger(ABC):
     """A trigger by events of sessions; a stopped one does not start again.
 
     With `bind`, it follows a log: the sequence of the last event rides on each event as state, so a restart goes on
-    after it. With `set_event_router` alone, it follows a router without a log, from now on. A subclass sets `name`,
-    and in `configure` the `names` and `sources` to follow.
+    after it. Where none fires for long, the place is saved alone. With `set_event_router` alone, it follows a router
+    without a log, from now on. A subclass sets `name`, and in `configure` the `names` and `sources` to follow.
     """
 
     name: str
@@ -56,6 +61,7 @@ class LogTrigger(ABC):
         self._stopped = False
         self._waiting: asyncio.Future[SessionEvent | None] | None = None
         self._router: Router | None = None
+        self._saved = 0
 
     @abstractmethod
     def read(self, event: SessionEvent) -> TriggerEvent | None:
@@ -93,12 +99,16 @@ class LogTrigger(ABC):
                 for missed in await self.look_back():
                     yield missed
                 await self.context.save_state({"sequence": since})
+            self._saved = since or 0
             stream = self._follow(since)
             self._armed.set()
             try:
                 while (event := await self._next(stream)) is not None:
                     if (read := self.read(event)) is not None:
                         yield read
+                        self._saved = event.sequence or 0
+                    else:
+                        await self._save_place(event.sequence)
             finally:
                 if (aclose := getattr(stream, "aclose", None)) is not None:
                     await aclose()
@@ -124,16 +134,26 @@ class LogTrigger(ABC):
         """Return the next event; None at the end of the stream, or after `stop`."""
         import asyncio
 
-        if self._stopped:
-            return None
-        waiting = self._waiting = asyncio.ensure_future(anext(stream, None))
-        try:
-            await asyncio.wait((waiting,))
-        finally:
-            if not waiting.done():  # a stream closes only while nobody waits in it
-                waiting.cancel()
-                await asyncio.wait((waiting,))
-        return None if waiting.cancelled() or self._stopped else waiting.result()
+        if not self._stopped:
+            waiting = self._waiting = asyncio.ensure_future(anext(stream, None))
+            try:
+                while not (await asyncio.wait((waiting,), timeout=LOOK_EVERY))[0]:
+                    await self._save_place(getattr(stream, "passed", None))
+            finally:
+                if not waiting.done():  # a stream closes only while nobody waits in it
+                    waiting.cancel()
+                    await asyncio.wait((waiting,))
+            if not waiting.cancelled():
+                return None if self._stopped else waiting.result()
+        await self._save_place(getattr(stream, "passed", None))
+        return None
+
+    async def _save_place(self, sequence: int | None) -> None:
+        """Save where a restart goes on, if many events have passed since; all before it are stored."""
+        if sequence is not None and sequence - self._saved >= SAVE_AFTER:
+            with suppress(StoreUnavailable):  # without it a restart reads more, and loses nothing
+                await self.context.save_state({"sequence": sequence}, merge=True)
+                self._saved = sequence
 
 
 def find_projects(origin: Literal["project", "any"] | Sequence[str], home: Path) -> frozenset[str] | None:

@@ -36,6 +36,11 @@ class StoredSubscription(Subscription):
         """How many events were read."""
         return self._fetched - length_hint(self._unread)
 
+    @property
+    def passed(self) -> int | None:
+        """The sequence up to which every event was yielded or is not wanted; None while fetched ones wait."""
+        return None if self.lag else self._since
+
     async def is_read(self) -> bool:
         """Return whether no matching event of the log is unread."""
         return not self.lag and not any(map(self._channel.filter.wants, await self._store.events(since=self._since)))

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amplifier_core.errors import TriggerConfigError, TriggerError
+from amplifier_core import log_triggers
+from amplifier_core.errors import StoreUnavailable, TriggerConfigError, TriggerError
 from amplifier_core.events import SessionEvent
+from amplifier_core.log_triggers import SAVE_AFTER
 from amplifier_core.plugins import load_plugins
+from amplifier_core.testing.memory_store import MemoryStore
 from amplifier_core.testing.trigger_checks import check_trigger
 from amplifier_core.triggers import TriggerContext, TriggerEvent, TriggerSource, TriggerType
 from amplifier_foundation import EventRouter
@@ -332,3 +335,81 @@ async def test_session_event_stop() -> None:
         await trigger.ready()
         await trigger.stop()
     assert waiting.result() is None
+
+
+class Saving:
+    """A trigger's saved states, and a log in a real store with a router."""
+
+    def __init__(self) -> None:
+        self.states: list[Mapping[str, Any]] = []
+        self.router = EventRouter(MemoryStore())
+
+    async def save(self, state: Mapping[str, Any], *, merge: bool = False) -> None:
+        self.states.append({**self.states[-1], **state} if merge else state)
+
+    def trigger(self, **config: Any) -> SessionEventTrigger:
+        state = self.states[-1] if self.states else {}
+        trigger = SessionEventTrigger()
+        trigger.bind(TriggerContext("tests/lane/events#1", events=self.router, state=state, saver=self.save))
+        trigger.configure(config)
+        return trigger
+
+    async def emit(self, name: str, count: int) -> None:
+        for number in range(count):
+            await self.router.emit(name, {"n": number})
+
+    async def until_passed(self, sequence: int) -> None:
+        [reader] = self.router.subscriptions
+        while getattr(reader, "passed", None) != sequence:
+            await asyncio.sleep(0.001)
+
+    async def until_saved(self, sequence: int) -> None:
+        while self.states[-1] != {"sequence": sequence}:
+            await asyncio.sleep(0.001)
+
+
+async def test_a_stop_saves_the_place_in_a_log_of_events_that_nobody_asked_for() -> None:
+    saving = Saving()
+    async with running(saving.trigger(event_names=["work:done"])):
+        await saving.emit("other", SAVE_AFTER)
+        await asyncio.wait_for(saving.until_passed(SAVE_AFTER), 10)
+        assert saving.states == [{"sequence": 0}]
+    assert saving.states == [{"sequence": 0}, {"sequence": SAVE_AFTER}]
+    async with running(saving.trigger(event_names=["work:done"])) as events:
+        await saving.emit("work:done", 1)
+        assert await names(events, 1) == ["work:done"]
+        assert events.empty()
+
+
+async def test_a_trigger_that_waits_for_long_saves_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_triggers, "LOOK_EVERY", 0.001)
+    saving = Saving()
+    async with running(saving.trigger(event_names=["work:done"])):
+        await saving.emit("other", SAVE_AFTER)
+        await asyncio.wait_for(saving.until_saved(SAVE_AFTER), 10)
+        await saving.emit("other", SAVE_AFTER - 1)
+        await asyncio.wait_for(saving.until_passed(2 * SAVE_AFTER - 1), 10)
+    assert saving.states[-1] == {"sequence": SAVE_AFTER}, "a page is read again rather than written about"
+
+
+async def test_events_that_do_not_hold_save_the_place_on_the_way() -> None:
+    saving = Saving()
+    async with running(saving.trigger(event_names=["work:done"], **{"if": "data.n > 5000"})):
+        await saving.emit("work:done", SAVE_AFTER)
+        await asyncio.wait_for(saving.until_saved(SAVE_AFTER), 10)
+
+
+async def test_a_store_that_is_full_ends_no_trigger() -> None:
+    saving = Saving()
+
+    async def refuse(state: Mapping[str, Any], *, merge: bool = False) -> None:
+        if merge:
+            raise StoreUnavailable("store.db", "is full")
+
+    saving.save = refuse  # type: ignore[method-assign]
+    async with running(saving.trigger(event_names=["work:done"])) as events:
+        await saving.emit("other", SAVE_AFTER)
+        await saving.emit("work:done", 1)
+        assert await names(events, 1) == ["work:done"]
+        await saving.emit("other", SAVE_AFTER)
+        await asyncio.wait_for(saving.until_passed(2 * SAVE_AFTER + 1), 10)
