@@ -48,8 +48,9 @@ LIVE_RATIO = 3.0
 """Goal: times a thread that asks the file every 50 ms for commits, from a commit until it is shown."""
 FULL_RATIO = 3.0
 """Goal for views of more than 50 rows: times the same view where it is just full."""
-FULL = ("/dead", "/lineage")
-"""Views that show up to 2,000 dead letters, or 500 sessions: a small store does not fill them."""
+FULL = ("/dead", "/flows", "/lineage")
+"""Views of up to 2,000 dead letters, of the runs among 1,000 sessions, or of 500 sessions: a small store does not fill
+them."""
 COMMITS, PAUSE = 20, 0.4
 POLL = 0.05
 
