@@ -1,4 +1,4 @@
-"""Measure the streams of the providers beside their own SDKs: a piece, many at once, and the first request."""
+"""Measure the streams of the providers beside their own SDKs: a piece, and many at once."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ import asyncio
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core import AmplifierSession
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.streaming import STREAM_BLOCK_DELTA
-from tests.wire.server import WireServer
 
 from .environment import ROOT
 from .measure import Row, in_turns
-from .scripts.services import PIECE, answer
-from .startup import PROGRAM, PYTHON, compiled
+from .scripts.services import PIECE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -28,7 +24,6 @@ if TYPE_CHECKING:
 
 PIECE_RATIO = 2.0  # goal: times the SDK, whose piece takes a tenth of a millisecond
 CROWD_RATIO = 2.0  # goal: times the SDK
-FIRST_RATIO = 1.5  # goal: times a script with the SDK
 
 LONG, SHORT = 500, 20
 """Pieces of an answer."""
@@ -162,13 +157,7 @@ async def crowds() -> AsyncIterator[Row]:
                 yield row
 
 
-async def first_requests() -> AsyncIterator[Row]:
-    """Ask once in new processes."""
-    for service in SERVICES:
-        yield await _first_request(service)
-
-
-PARTS = (pieces, crowds, first_requests)
+PARTS = (pieces, crowds)
 
 
 @asynccontextmanager
@@ -276,40 +265,3 @@ async def _crowd(service: Service, url: str) -> list[Row]:
         Row(f"{name} / its SDK", took, limit, at_most_ratio=CROWD_RATIO),
         Row(f"{name}, pieces lost / all", lost, asked, at_most_ratio=0, unit=""),
     ]
-
-
-async def _first_request(service: Service) -> Row:
-    async with WireServer(answer) as server:
-        with TemporaryDirectory() as place:
-            folder, config = Path(place), {"base_url": server.url, "api_key": "${BENCH_KEY}", "model": service.model}
-            given = "".join(f", {name}: '{value}'" for name, value in (config | more_config(service)).items())
-            bundle = f"providers: [{{module: provider-{service.name}, config: {{{given[2:]}}}}}]"
-            (folder / "bundle.md").write_text(f"---\nbundle: {{name: bench}}\n{bundle}\n---\n", encoding="utf-8")
-            script = service.script.format(key=KEY, url=server.url, model=service.model)
-            (folder / "ask.py").write_text(script, encoding="utf-8")
-            ours, limit = await in_turns(
-                _asks(server, folder, PROGRAM, "--quiet", "run", "Hello"),
-                _asks(server, folder, PYTHON, "ask.py"),
-                rounds=ROUNDS,
-            )
-    what = f"amplifier run, until {service.name} is asked / a script with its SDK"
-    return Row(what, ours, limit, at_most_ratio=FIRST_RATIO)
-
-
-def _asks(server: WireServer, folder: Path, *command: str) -> Sample:
-    """Return a sample of a command: the seconds from its start until the server has its request."""
-    environ = {**compiled(), "AMPLIFIER_HOME": str(folder / "home"), "AMPLIFIER_TRUST": "1", "BENCH_KEY": KEY}
-
-    async def sample() -> float:
-        server.arrived.clear()
-        start = perf_counter()
-        process = await asyncio.create_subprocess_exec(
-            *command, cwd=folder, env=environ, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL
-        )
-        await server.arrived.wait()
-        seconds = perf_counter() - start
-        if await process.wait():
-            raise RuntimeError(f"{command[0]} failed")
-        return seconds
-
-    return sample
