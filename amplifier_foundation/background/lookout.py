@@ -56,7 +56,7 @@ class Lookout:
                 await self._look()
 
     async def _look(self) -> None:
-        """Wake the workers with work; all of them when the store fails: each finds out how, and says so in its status."""
+        """Wake the workers with work; all of them when the store fails: each says so in its status."""
         for project, served in list(self._served.items()):
             try:
                 queues = await self._find_due(project)

@@ -138,3 +138,13 @@ async def test_a_store_that_cannot_be_used_fails_every_reader() -> None:
     async with asyncio.timeout(10):
         ended = await asyncio.gather(*waiting, return_exceptions=True)
     assert {type(each) for each in ended} == {StoreUnavailable}
+
+
+async def test_a_closed_reader_has_not_passed_what_it_has_fetched_and_not_read() -> None:
+    store = Counting()
+    for _ in range(2):
+        await store.emit(SessionEvent("all", {}))
+    [reader] = subscribe(EventRouter(store), 1)
+    assert await next_names([reader]) == ["all"]
+    reader.close()
+    assert getattr(reader, "passed", 2) is None
