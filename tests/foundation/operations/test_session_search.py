@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_core.storage import SessionRecord
-from amplifier_foundation.operations.session_search import Wanted, search_sessions
+from amplifier_foundation.operations.session_search import Wanted, find_sessions, search_sessions
 from amplifier_storage_sqlite.store import SqliteStore
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -61,3 +61,10 @@ async def test_a_search_for_a_word_of_many_messages_finds_the_session_with_one(s
 async def test_a_search_finds_a_text_over_signs_with_and_without_spaces(store: SqliteStore, part: str) -> None:
     await say(store, "mixed", "请使用Python3版本。")
     assert await search(store, part) == {"mixed"}
+
+
+@pytest.mark.parametrize("name", ["strasse", "STRASSE", "straße", "rass", "traß"])
+async def test_a_name_is_found_in_capitals_or_not_whatever_its_letters(store: SqliteStore, name: str) -> None:
+    await store.create(SessionRecord("a", project="/p", name="Straße"))
+    await store.create(SessionRecord("b", project="/p", name="Stras"))
+    assert [each.session_id for each in await find_sessions(store, Wanted(name=name), 10)] == ["a"]
