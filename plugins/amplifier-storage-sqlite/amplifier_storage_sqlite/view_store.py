@@ -129,7 +129,8 @@ class SqliteViews(ABC):
         """Return the ids of the sessions that have a message of a session, itself too."""
         from . import message_search
 
-        return await self._read(limit, lambda db: message_search.find_sharing(db, session_id, position, limit))
+        # some steps in indexes for each: no thread is worth it
+        return await self._read(0, lambda db: message_search.find_sharing(db, session_id, position, limit))
 
     async def index_messages(self, limit: int = 1000) -> int:
         """Index messages, the newest first."""
