@@ -125,7 +125,10 @@ class LogTrigger(ABC):
 
     def _follow(self, since: int | None) -> AsyncIterator[SessionEvent]:
         if self.context.events is not None:
-            return self.context.events.follow(self.names, sources=self.sources, since=since)
+            events = self.context.events
+            follow = getattr(events, "follow_log", events.follow)  # a log may tell how far a follower has read
+            stream: AsyncIterator[SessionEvent] = follow(self.names, sources=self.sources, since=since)
+            return stream
         if self._router is not None:
             return self._router.subscribe(self.names, self.sources, None)
         raise TriggerError(self.name, self.no_events)

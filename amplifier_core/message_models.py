@@ -180,7 +180,7 @@ def make_request(messages: Sequence[Mapping[str, Any]], tools: list[ToolSpec] | 
     validate, template = _request_parts()
     request: ChatRequest = _new(ChatRequest)
     fields = template.copy()  # all of them cannot change
-    fields["messages"], fields["tools"] = validate(messages), tools
+    fields["messages"], fields["tools"] = validate(messages), None if tools is None else tools[:]
     _set_fields(request, fields)
     _set_names(request, {"messages", "tools"})
     _set_extra(request, {})

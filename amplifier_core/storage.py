@@ -16,7 +16,7 @@ A package implements one or more of these groups:
     DocumentSearch   search_documents                         … found by their words
     StoreViews       watch_commits, delivery_page, session_page, delivery_rates     what people look at (`store_views`)
     MessageSearch    search_messages, index_messages           messages found by their words (`store_views`)
-    WordSearch       find_words                                words that a text is a part of (`store_views`)
+    WordSearch       find_words, find_sharing                  words that a text is a part of (`store_views`)
     StoreAdministration  info, size, probe, check, backup, restore, salvage, compact: the files, also of a damaged store
 
 `DurableStore` is a `SessionStore` and an `Inbox`: background sessions need both. Every coroutine returns when its

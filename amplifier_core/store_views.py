@@ -133,10 +133,14 @@ class MessageSearch(Protocol):
 
 @runtime_checkable
 class WordSearch(Protocol):
-    """Name the words that a text is a part of; a `MessageSearch` finds their messages."""
+    """Name the words that a text is a part of, and the forks that share a message; a `MessageSearch` finds messages."""
 
     async def find_words(self, part: str, *, limit: int = 100) -> list[str]:
         """Return indexed words of messages with `part` in them, at most `limit`, sorted; both in folded form."""
+        ...
+
+    async def find_sharing(self, session_id: str, position: int, *, limit: int = 100) -> list[str]:
+        """Return the ids of the sessions that have a message of a session, itself too, at most `limit`."""
         ...
 
 

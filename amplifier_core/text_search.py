@@ -47,6 +47,11 @@ def has_prefixes(word: str) -> bool:
     return len(word) >= PREFIX and " " not in word
 
 
+def has_parts(word: str) -> bool:
+    """Return whether a word of a query is found within longer ones as it is: all its signs are of such a script."""
+    return all(map(_SPACELESS.fullmatch, word.split()))
+
+
 def contains(folded: str, word: str) -> bool:
     """Return whether folded words contain a word of a query."""
     return f" {word}{'' if has_prefixes(word) else ' '}" in f" {folded} "

@@ -202,8 +202,11 @@ def secrets_of(config: Any) -> Iterator[str]:
     """Yield the secrets of a configuration: texts at sensitive keys, passwords in URLs, and variables they name."""
     from . import REFERENCE, is_sensitive
 
-    waiting = [config]  # and no recursion: a plan is looked through for each session
+    waiting, known = [config], set[int]()  # and no recursion: a plan is looked through for each session
     for current in waiting:
+        if id(current) in known:  # a program's configuration may hold itself
+            continue
+        known.add(id(current))
         if isinstance(current, dict):
             for key, value in current.items():
                 if not isinstance(value, str):

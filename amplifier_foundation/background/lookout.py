@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
 from amplifier_core.due_queues import DueQueues
-from amplifier_core.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -57,11 +56,11 @@ class Lookout:
                 await self._look()
 
     async def _look(self) -> None:
-        """Wake the workers with work; all of them when the store cannot be used: each says so in its status."""
+        """Wake the workers with work; all of them when the store fails: each says so in its status."""
         for project, served in list(self._served.items()):
             try:
                 queues = await self._find_due(project)
-            except StoreUnavailable:
+            except Exception:  # a damaged store, or a mistake in one: the look goes on, or no worker would look again
                 queues = set(served)
             for queue in queues & served.keys():
                 served[queue].wake.set()

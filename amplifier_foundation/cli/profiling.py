@@ -17,12 +17,14 @@ import sys
 import sysconfig
 import time
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
+
+from amplifier_core.utils.secrets import redact_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,12 +47,13 @@ MOST_SAID = 1 << 20
 def start_profile(name: str) -> Callable[[], None]:
     """Begin to sample this process and those that it starts; return the function that ends this, and writes the file.
 
-    An earlier file is replaced. Raises `click.UsageError` if it cannot be written, or py-spy cannot begin.
+    An earlier file is replaced; a new one is its owner's alone, since it has command lines. Raises `click.UsageError`
+    if it cannot be written, or py-spy cannot begin.
     """
     file = Path(name).absolute()  # the command may change its folder
     was_there = file.exists()
     try:
-        with file.open("ab"):
+        with open(file, "ab", opener=partial(os.open, mode=0o600)):
             program = _find_program()
             process, said = _spawn(program, file)
     except OSError as error:
@@ -106,7 +109,11 @@ def _stop(process: subprocess.Popen[bytes], said: BinaryIO, file: Path) -> None:
         if failed:
             click.echo(f"amplifier: --profile: {file} was not written: {_cause(_read(said))}", err=True)
         else:
-            file.write_bytes(_CUT.sub(b" ", file.read_bytes()))
+            hide = cache(redact_text)  # of a few command lines, each at the beginning of many stacks
+            stacks = _CUT.sub(b" ", file.read_bytes()).decode(errors="surrogateescape").splitlines(keepends=True)
+            parts = (stack.rpartition('";') for stack in stacks)
+            text = "".join(f"{hide(commands)}{end}{frames}" for commands, end, frames in parts)
+            file.write_bytes(text.encode(errors="surrogateescape"))
 
 
 def _allow(tracer: int) -> None:

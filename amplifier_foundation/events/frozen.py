@@ -84,11 +84,18 @@ def _freeze_value(value: Any) -> Any:
 
 
 def thaw(value: Any) -> Any:
-    """Return frozen data as plain dictionaries and lists; `freeze` makes the same data of them again."""
+    """Return frozen data as plain dictionaries and lists; `freeze` makes the same data of them again.
+
+    Raises `TypeError` for a value of a class that `marshal` does not keep: it turns a bytearray into bytes.
+    """
     if type(value) in ATOMS:
         return value
     if isinstance(value, FrozenDict):
         return {key: thaw(each) for key, each in value.items()}
     if isinstance(value, FrozenList):
         return list(map(thaw, value))
-    return tuple(map(thaw, value)) if type(value) is tuple else value
+    if type(value) is tuple:
+        return tuple(map(thaw, value))
+    if type(value) in (set, frozenset) and ATOMS.issuperset(map(type, value)):
+        return value
+    raise TypeError(f"it does not keep a {type(value).__name__}")

@@ -246,20 +246,21 @@ class EventRouter:
         """Return whether every follower of the durable log has read its events."""
         return all([await each.is_read() for each in self.subscriptions if isinstance(each, StoredSubscription)])
 
-    def follow(
+    def follow_log(
         self, names: Sequence[str], *, sources: Sequence[str] | None = None, since: int | None = None
     ) -> AsyncIterator[SessionEvent]:
-        """Return the matching events after `since` (None: from now), then new ones.
+        """Do as `follow` does; after `since` in a store, by a subscription that tells what it has `passed`."""
+        if since is not None and self._store is not None:
+            return self.subscribe(names, sources, None, since=since)
+        return self.follow(names, sources=sources, since=since)
+
+    async def follow(
+        self, names: Sequence[str], *, sources: Sequence[str] | None = None, since: int | None = None
+    ) -> AsyncIterator[SessionEvent]:
+        """Yield matching events after `since` (None: from now), then new ones.
 
         A router without a store begins with the oldest event of its history when that is later; a warning says so.
         """
-        if since is not None and self._store is not None:
-            return self.subscribe(names, sources, None, since=since)  # it tells how far it has read
-        return self._follow(names, sources, since)
-
-    async def _follow(
-        self, names: Sequence[str], sources: Sequence[str] | None, since: int | None
-    ) -> AsyncIterator[SessionEvent]:
         cursor = await self.position() if since is None else since
         try:
             subscription = self.subscribe(names, sources, None, since=cursor)

@@ -39,7 +39,7 @@ class StoredSubscription(Subscription):
     @property
     def passed(self) -> int | None:
         """The sequence up to which every event was yielded or is not wanted; None while fetched ones wait."""
-        return None if self.lag else self._since
+        return None if length_hint(self._unread) else self._since
 
     async def is_read(self) -> bool:
         """Return whether no matching event of the log is unread."""

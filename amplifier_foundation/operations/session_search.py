@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from amplifier_core.storage import SessionRecord, SessionStore, Status
-    from amplifier_core.store_views import MessageSearch
+    from amplifier_core.store_views import MessageMatch, MessageSearch
 
     class MessageSearchStore(SessionStore, MessageSearch, Protocol):
         """A store that finds messages."""
@@ -27,8 +27,13 @@ SEARCHED = 100_000
 """Messages that one search reads where the store does not know their words: that takes seconds."""
 EXPANDED = 100
 """Words that a part of a word stands for at most."""
-FOUND = 1_000
-"""Messages that one search takes from the index of a store at most; fewer, where they are of enough sessions."""
+FOUND = 500
+"""Messages that one search takes from the index of a store at most; fewer, where they are of enough sessions.
+
+Stores look at 1,000 messages for a word: with so many there may be more.
+"""
+SHARING = 1_000
+"""Sessions that are looked at for sharing one message, at most."""
 
 
 @frozen
@@ -95,7 +100,7 @@ async def _find_words(
     """Add sessions that the index of the store knows; return whether there can be no others."""
     from amplifier_core.errors import AmplifierError
     from amplifier_core.store_views import MessageSearch, WordSearch
-    from amplifier_core.text_search import read_query
+    from amplifier_core.text_search import has_parts, read_query
 
     words = read_query(text)
     if not words or not isinstance(store, MessageSearch):
@@ -105,10 +110,12 @@ async def _find_words(
         if len(known) >= limit or not isinstance(store, WordSearch):
             return False
         first, *rest = words
-        longer = [] if " " in first else await store.find_words(first, limit=EXPANDED)
+        if " " in first:  # a part of this is a part of several words
+            return is_complete and has_parts(first)
+        longer = await store.find_words(first, limit=EXPANDED)
         for word in longer:
             if word != first and len(known) < limit:
-                await _find_indexed(store, wanted, limit, " ".join((word, *rest)), text, known)
+                is_complete &= await _find_indexed(store, wanted, limit, " ".join((word, *rest)), text, known)
     except AmplifierError:  # the messages are read instead
         return False
     return is_complete and len(longer) < EXPANDED
@@ -125,7 +132,7 @@ async def _read_others(
         if left < 0 and read:
             break
         read += 1
-        if record.session_id not in known and await _has_text(store, record, text):
+        if record.session_id not in known and await _has_text(store, record.session_id, None, text):
             known[record.session_id] = record
             if len(known) >= limit:
                 return Found(_newest(known.values(), limit))
@@ -163,7 +170,7 @@ async def _find_in_project(
 async def _find_indexed(
     store: MessageSearchStore, wanted: Wanted, limit: int, query: str, text: str, known: dict[str, SessionRecord]
 ) -> bool:
-    """Add wanted sessions with a text in one of the messages of a query; return whether all messages are indexed."""
+    """Add wanted sessions with a text in one of the messages of a query; return whether these are all of them."""
     is_complete = True
     for project in _places(wanted):
         looked_at, size = set[tuple[str, int]](), min(2 * limit, FOUND)
@@ -171,22 +178,48 @@ async def _find_indexed(
             found = await store.search_messages(query, project=project, limit=size)
             for each in found.matches:
                 place = each.session_id, each.position
-                if place in looked_at or each.session_id in known:
-                    continue
+                if place not in looked_at and await _has_text(store, *place, text):
+                    is_complete &= await _add_sharing(store, wanted, *place, known)
                 looked_at.add(place)
-                record = as_it_is(await store.get(each.session_id))
-                if wanted.accepts(record) and await _has_text(store, record, text, each.position):
-                    known[each.session_id] = record
-            if len(known) >= limit or len(found.matches) < size or size >= FOUND:
+            if len(known) >= limit or len(found.matches) < size:
+                break
+            if size >= FOUND:  # the best come first: there are more unless the last lacks a word
+                is_complete &= not await _has_words(store, found.matches[-1], query)
                 break
             size = min(4 * size, FOUND)
-        is_complete = is_complete and found.complete
+        is_complete &= found.complete
     return is_complete
 
 
-async def _has_text(store: SessionStore, record: SessionRecord, text: str, position: int | None = None) -> bool:
+async def _add_sharing(
+    store: MessageSearchStore, wanted: Wanted, session_id: str, position: int, known: dict[str, SessionRecord]
+) -> bool:
+    """Add the wanted sessions that have a message of a session; return whether these are all."""
+    from amplifier_core.store_views import WordSearch
+
+    sharing = [session_id]
+    if isinstance(store, WordSearch):
+        sharing = await store.find_sharing(session_id, position, limit=SHARING)
+    for each in sharing:
+        if each not in known and wanted.accepts(record := as_it_is(await store.get(each))):
+            known[each] = record
+    return len(sharing) < SHARING
+
+
+async def _has_words(store: SessionStore, match: MessageMatch, query: str) -> bool:
+    """Return whether a message has all the words of a query."""
+    from amplifier_core.text_search import contains, fold_words, read_query
+
+    from ..sessions.history import text_of
+
+    [message] = await store.read(match.session_id, match.position, match.position + 1)
+    folded = fold_words(text_of(message))
+    return all(contains(folded, word) for word in read_query(query))
+
+
+async def _has_text(store: SessionStore, session_id: str, position: int | None, text: str) -> bool:
     """Return whether a message of a session, or the one at a position, has a folded text."""
     from ..sessions.history import text_of
 
     start, stop = (0, None) if position is None else (position, position + 1)
-    return any(text in text_of(message).casefold() for message in await store.read(record.session_id, start, stop))
+    return any(text in text_of(message).casefold() for message in await store.read(session_id, start, stop))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -91,6 +92,14 @@ def test_the_exit_code_and_the_error_of_a_command_stay_its_own(folder: Path) -> 
     assert run("--profile", "profile.txt", "session", "show", "nothing") == run("session", "show", "nothing")
     assert run("session", "show", "nothing")[0] == exits.NOT_FOUND
     assert (folder / "profile.txt").stat().st_size > 0
+
+
+def test_a_profile_is_private_and_has_no_secret_of_a_command_line(folder: Path) -> None:
+    run("--profile", "profile.txt", "session", "show", "token=sk-ant-0123456789abcdef0123456789")
+    text = (folder / "profile.txt").read_text(encoding="utf-8")
+    assert "session show token=[REDACTED]" in text
+    assert "0123456789abcdef" not in text
+    assert stat.S_IMODE((folder / "profile.txt").stat().st_mode) == 0o600
 
 
 def test_background_sessions_end_with_ctrl_c_and_leave_their_profile(folder: Path) -> None:

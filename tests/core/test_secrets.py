@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,12 @@ def test_metadata_has_none_left_by_key_or_by_form() -> None:
 def test_the_secrets_of_a_configuration_are_those_at_sensitive_keys() -> None:
     config = {"providers": [{"config": {"api_key": "one", "model": "m", "deep": {"auth_token": "two"}}}]}
     assert list(secrets_of(config)) == ["one", "two"]
+
+
+def test_a_configuration_that_holds_itself_is_looked_through_once() -> None:
+    config: dict[str, object] = {"api_key": "one", "deeper": [{"token": "two"}]}
+    config["itself"] = [config]
+    assert list(islice(secrets_of(config), 3)) == ["one", "two"]
 
 
 def test_a_variable_in_a_configuration_is_read_each_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from amplifier_core.events import (
     CONTENT_BLOCK_END,
@@ -58,11 +58,8 @@ class Turn:
     """The state of one turn; `run` is for one call.
 
     `status` is `success` until a limit, a denial, a cancellation, an error or an unfinished answer ends the turn.
-    A loop built on this one adds messages at each step in `take_in` if it `takes_in` any, and goes on after an answer
-    while `has_more`.
+    A loop built on this one adds messages at each step in `take_in`, and goes on after an answer while `has_more`.
     """
-
-    takes_in: ClassVar[bool] = False
 
     context: ContextManager
     provider_name: str
@@ -163,12 +160,13 @@ class Turn:
 
     async def _loop(self) -> None:
         calls, task, heard, token = self.calls, current_task(), self.signals.heard, self.interrupts.token
+        takes_in = type(self).take_in is not Turn.take_in
         while self.status == "success":
             if (token is not None and token.is_cancelled) or self.iterations == self.max_iterations:
                 self._stop_early()
                 return
             self.iterations += 1
-            if self.takes_in:
+            if takes_in:
                 await self.take_in()
             response = await self._ask_model(task)
             if response is None:

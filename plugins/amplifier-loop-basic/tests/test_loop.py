@@ -16,6 +16,7 @@ from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.llm_errors import ContextLengthError, InvalidRequestError, RateLimitError
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, Usage
 from amplifier_core.models import HookResult, ToolResult
+from amplifier_loop_basic.turn import Turn
 
 # one turn
 
@@ -565,3 +566,18 @@ async def test_a_hook_may_change_the_error_of_a_tool(room: Any) -> None:
     room.hooks.register("tool:error", hide)
     await room.run("go", room.calls("read"), "done")
     assert room.results() == [("1", "Error: ValueError: the customer is X")]
+
+
+async def test_a_loop_built_on_this_one_adds_messages_at_each_step(room: Any) -> None:
+    class AddingTurn(Turn):
+        async def take_in(self) -> None:
+            await self.context.add_message({"role": "user", "content": f"step {self.iterations}"})
+
+    class AddingLoop(amplifier_loop_basic.BasicOrchestrator):
+        def make_turn(self, **parts: Any) -> Turn:
+            return AddingTurn(**parts)
+
+    room.coordinator.mount_points["orchestrator"] = AddingLoop()
+    room.tool("look")
+    await room.run("go", room.calls("look"), "done")
+    assert [text for role, text in room.history() if role == "user"] == ["go", "step 1", "step 2"]

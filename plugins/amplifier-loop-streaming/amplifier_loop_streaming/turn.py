@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from amplifier_core.events import PROMPT_SUBMIT
 from amplifier_loop_basic.call_context import read_history
@@ -23,7 +22,6 @@ class SteeredTurn(Turn):
     of the turn none is left that came in time: the history has it, also after a cancellation.
     """
 
-    takes_in: ClassVar[bool] = True
     steering: Steering = field(default_factory=Steering)
 
     async def run(self, prompt: str) -> str:

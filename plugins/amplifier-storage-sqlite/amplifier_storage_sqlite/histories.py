@@ -85,6 +85,11 @@ def entries(db: sqlite3.Connection, history: int, start: int, stop: int) -> Iter
         yield from (Entry(missing, b"", MISSING) for missing in range(expected, part.stop))
 
 
+def find_owner(db: sqlite3.Connection, history: int, position: int) -> int:
+    """Return the history in which the message at a position of a history lies."""
+    return _parts(db, history, position, position + 1)[0].history
+
+
 def release(db: sqlite3.Connection, history: int) -> None:
     """Delete the unused messages of a history, then those of its source."""
     is_indexed = db.execute("SELECT 1 FROM message_spans").fetchone()

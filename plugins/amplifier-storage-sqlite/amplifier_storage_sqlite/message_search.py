@@ -19,7 +19,9 @@ from amplifier_core.store_views import MessageMatch, MessageMatches, quote_words
 from amplifier_core.text_search import contains, fold_words, has_prefixes, rank
 from amplifier_core.transcript import text_of
 
+from . import histories
 from .schema import make_message_index
+from .sessions import load_row
 from .values import checksum, loads, unplain
 
 if TYPE_CHECKING:
@@ -39,15 +41,16 @@ _ROWS = """SELECT rowid, history, position, CAST(body AS BLOB), digest FROM mess
 _OF_HISTORY = """SELECT rowid, history, position, CAST(body AS BLOB), digest FROM messages
     WHERE history = ? AND position >= ?"""
 
-# the session that goes on with the history of a message, or else the oldest of those that share the message
-_SESSION = """
+_SHARING = """
 WITH RECURSIVE sharing (id) AS (
     VALUES (:history) UNION SELECT histories.id FROM histories JOIN sharing ON source = sharing.id
     WHERE shared > :position
 )
-SELECT session_id, project FROM sharing JOIN sessions ON history = sharing.id
-WHERE message_count > :position ORDER BY sharing.id LIMIT 1
+SELECT {} FROM sharing JOIN sessions ON history = sharing.id WHERE message_count > :position {}
 """
+# the session that goes on with the history of a message, or else the oldest of those that share the message
+_SESSION = _SHARING.format("session_id, project", "ORDER BY sharing.id LIMIT 1")
+_ALL_SHARING = _SHARING.format("session_id", "LIMIT :limit")
 _OWN_SESSION = "SELECT session_id, project FROM sessions WHERE history = :history AND message_count > :position"
 
 
@@ -165,6 +168,13 @@ def find_words(db: sqlite3.Connection, part: str, limit: int) -> list[str]:
     db.execute("PRAGMA query_only = ON")
     query = "SELECT term FROM message_terms WHERE instr(term, ?) AND substr(term, 1, 1) <> ? LIMIT ?"
     return [term for (term,) in db.execute(query, (part, _PROJECT, limit))]
+
+
+def find_sharing(db: sqlite3.Connection, session_id: str, position: int, limit: int) -> list[str]:
+    """Return the ids of sessions that have a message of a session. Raises `SessionNotFound`, `DamageError`."""
+    history = histories.find_owner(db, load_row(db, session_id)["history"], position)
+    place = {"history": history, "position": position, "limit": limit}
+    return [unplain(each) for (each,) in db.execute(_ALL_SHARING, place)]
 
 
 def _newest_gap(db: sqlite3.Connection) -> tuple[int, int] | None:

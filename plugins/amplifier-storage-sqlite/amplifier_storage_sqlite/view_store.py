@@ -125,6 +125,13 @@ class SqliteViews(ABC):
 
         return await self._read(None, lambda db: message_search.find_words(db, part, limit))
 
+    async def find_sharing(self, session_id: str, position: int, *, limit: int = 100) -> list[str]:
+        """Return the ids of the sessions that have a message of a session, itself too."""
+        from . import message_search
+
+        # some steps in indexes for each: no thread is worth it
+        return await self._read(0, lambda db: message_search.find_sharing(db, session_id, position, limit))
+
     async def index_messages(self, limit: int = 1000) -> int:
         """Index messages, the newest first."""
         from . import message_search

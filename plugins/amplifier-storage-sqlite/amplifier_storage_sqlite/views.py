@@ -63,7 +63,9 @@ _PAGE = """SELECT created, id FROM deliveries WHERE {} AND (created, id) < (?, ?
 _RATES = """SELECT (created - ?) / ? AS step, count(*) FROM deliveries WHERE {} AND created >= ? GROUP BY step"""
 
 _TEXTS = "name || char(10) || session_id || char(10) || bundle"
-_HAS_TEXT = f"instr(lower({_TEXTS}), ?)"
+_HAS_FOLDED = f"has_text({_TEXTS}, ?)"
+_HAS_TEXT = f"(instr(lower({_TEXTS}), ?) OR (length(CAST({_TEXTS} AS BLOB)) <> length({_TEXTS}) AND {_HAS_FOLDED}))"
+"""For a text in ASCII. `lower` leaves other letters, such as a sharp s, which stands for two of ASCII."""
 
 
 def delivery_page(
@@ -121,13 +123,12 @@ def session_page(
         where, values = [*where, "project = ?"], [*values, project]
     if statuses:
         where, values = [*where, f"status IN ({', '.join('?' * len(statuses))})"], [*values, *statuses]
-    if text.isascii() and "\0" not in text:
-        where += [_HAS_TEXT] if text else []
-        values += [text.lower()] if text else []
-    else:
+    if text:
         has_text: Callable[..., bool] = lambda texts, text: text in str(unplain(texts)).casefold()  # noqa: E731
         db.create_function("has_text", 2, has_text, deterministic=True)
-        where, values = [*where, f"has_text({_TEXTS}, ?)"], [*values, text.casefold()]
+        is_plain, folded = text.isascii() and "\0" not in text, text.casefold()
+        where += [_HAS_TEXT if is_plain else _HAS_FOLDED]
+        values += [folded, folded] if is_plain else [folded]
     query = f"SELECT id FROM sessions WHERE {' AND '.join(where)} ORDER BY updated DESC, id DESC LIMIT ?"
     found = db.execute(query, (*values, limit)).fetchall()
     query = f"SELECT {COLUMNS} FROM sessions WHERE id = ?"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import count
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -78,6 +79,15 @@ def give_back(reader: SharedReader) -> bool:
             del _readers[reader.every_write]
         return reader.users == 0
 
+
+def _begin_in_fork() -> None:
+    """Leave the readers to the parent: their threads are there alone, and so are their events."""
+    global _lock
+    _lock = Lock()
+    _readers.clear()
+
+
+os.register_at_fork(after_in_child=_begin_in_fork)
 
 _lock = Lock()
 _numbers = count(1)

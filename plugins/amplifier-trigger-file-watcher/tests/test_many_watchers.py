@@ -93,3 +93,26 @@ async def test_lost_events_of_a_shared_reader_are_made_up_for_in_every_watcher(
         for watcher in (one, two):
             assert await watcher.changes() == []
         assert count_instances() == before
+
+
+async def test_a_fork_of_the_process_watches_by_a_reader_of_its_own(
+    tmp_path: Path, watching: Callable[..., Any]
+) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+
+    async def watch_in_fork() -> None:
+        async with watching(inner) as watcher:
+            (inner / "a.txt").write_text("x")
+            await watcher.next_change()
+
+    async with watching(tmp_path) as outer:
+        fork = os.fork()
+        if fork == 0:
+            try:
+                asyncio.run(asyncio.wait_for(watch_in_fork(), 5))
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert (await asyncio.to_thread(os.waitpid, fork, 0))[1] == 0
+        assert (await outer.next_change())[1] == "inner/a.txt"

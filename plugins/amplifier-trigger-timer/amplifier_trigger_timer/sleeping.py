@@ -21,7 +21,7 @@ class Sleepers:
 
     One of them, the keeper, sleeps no longer than `LOOK_EVERY`, and wakes the others when the clock has moved: an idle
     process wakes once a minute, however many timers it has. Whoever sleeps while there is no keeper becomes it; a
-    keeper that ends wakes another timer for that.
+    keeper that ends wakes another timer for that, its heir; an heir that ends instead wakes the next one.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -31,6 +31,7 @@ class Sleepers:
         self._offset = self._read_offset()
         self._sleeping: dict[asyncio.Future[None], None] = {}
         self._keeper: asyncio.Future[None] | None = None
+        self._heir: asyncio.Future[None] | None = None
 
     @classmethod
     def of(cls, clock: Clock) -> Sleepers:
@@ -57,11 +58,13 @@ class Sleepers:
 
     def _end(self, sleep: asyncio.Future[None]) -> None:
         del self._sleeping[sleep]
-        if sleep is not self._keeper:
+        if sleep is self._keeper:
+            self._keeper = None
+        elif sleep is not self._heir or self._keeper is not None:
             return
-        self._keeper = None
         offset = self._read_offset()
-        woken = list(self._sleeping)
+        woken = [other for other in self._sleeping if not other.done()]
+        self._heir = woken[0] if woken else None
         if abs(offset - self._offset) <= STEADY:
             del woken[1:]
         else:

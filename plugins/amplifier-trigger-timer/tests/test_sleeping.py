@@ -73,6 +73,24 @@ async def test_the_watch_passes_on_when_its_timer_stops() -> None:
         assert [len(each) for each in fired] == [1] * TIMERS
 
 
+async def test_the_watch_passes_on_when_many_timers_stop_at_once() -> None:
+    clock = WallClock()
+    async with AsyncExitStack() as others:
+        stopping = [timer(clock, interval="5h") for _ in range(TIMERS)]
+        tasks = []
+        for each in stopping:
+            tasks.append(asyncio.ensure_future(anext(each.watch(), None)))
+            await each.ready()
+        await asyncio.sleep(0)
+        fired = await run_many(others, clock, cron="0 9 * * *")
+        for each in stopping:
+            await each.stop()
+        assert await asyncio.gather(*tasks) == [None] * TIMERS
+        clock.set_by(9 * 3600)
+        await clock.advance(LOOK_EVERY)
+        assert [len(each) for each in fired] == [1] * TIMERS
+
+
 async def test_a_clock_without_timers_is_forgotten() -> None:
     clock = WallClock()
     async with running(timer(clock, interval="1h")):

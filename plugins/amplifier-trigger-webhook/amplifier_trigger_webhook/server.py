@@ -75,10 +75,11 @@ class Listener:
         self._owners[path], self._paths[path] = (name, fail), respond
 
     async def start(self, name: str) -> str:
-        """Listen, unless that was begun; return the URL without a path."""
+        """Listen, unless that was begun and goes well; return the URL without a path."""
         async with self._changing:
             if self._socket is None:
                 self._socket = self._bind(name)
+            if self._starting is None or (self._starting.done() and self._server is None):  # it may have failed before
                 self._starting = asyncio.create_task(self._start_server(self._socket))
             host, port = self._socket.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

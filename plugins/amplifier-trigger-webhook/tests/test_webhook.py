@@ -383,6 +383,35 @@ async def test_a_server_that_cannot_start_is_an_error_of_the_webhook(monkeypatch
         await anext(aiter(trigger.watch()))
 
 
+async def test_a_webhook_is_started_again_while_another_holds_the_port_of_the_server_that_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def break_down(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no server")
+
+    async def respond(request: Any) -> receiving.Answer:
+        return receiving.Answer({"path": request.url.path})
+
+    monkeypatch.setattr(server, "SERVER_DELAY", 0)
+    failures: list[Exception] = []
+    listener = server.Listener("127.0.0.1", 0)
+    with monkeypatch.context() as broken:
+        broken.setattr("amplifier_trigger_webhook.application.start_server", break_down)
+        for path in ("/first", "/second"):
+            listener.claim("hook", path, respond, failures.append)
+            await listener.start("hook")
+        async with asyncio.timeout(10):
+            while len(failures) < 2:
+                await asyncio.sleep(0.001)
+    await listener.leave("/first")
+    listener.claim("hook", "/first", respond, failures.append)
+    url = await listener.start("hook")
+    answer = await asyncio.to_thread(send, f"{url}/first", b"{}", {})
+    assert (answer.status, len(failures)) == (200, 2)
+    for path in ("/first", "/second"):
+        await listener.leave(path)
+
+
 async def test_idle_connections_give_way_to_others_the_longest_idle_first(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

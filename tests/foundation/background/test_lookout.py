@@ -9,6 +9,7 @@ import pytest
 
 from amplifier_core import TriggerEvent, TriggerType
 from amplifier_core.due_queues import DueQueues
+from amplifier_core.errors import StoreDamaged
 from amplifier_core.storage import DurableStore
 from amplifier_core.testing import VirtualClock
 
@@ -28,6 +29,10 @@ class Counting:
     def __getattr__(self, name: str) -> Any:
         self.asked[name] = self.asked.get(name, 0) + 1
         return getattr(self._store, name)
+
+
+async def find_damage(*_: object, **__: object) -> set[str]:
+    raise StoreDamaged("store.db", "is damaged")
 
 
 async def start_many(bench: Bench) -> None:
@@ -66,6 +71,20 @@ async def test_an_event_of_another_process_is_handled_within_a_second(open_bench
         await bench.clock.advance(1)
         await bench.until("completed")
         assert bench.told("started", "delivery")[0].queue.endswith(NAMES[13])
+
+
+async def test_events_of_other_processes_are_handled_after_damage_that_only_the_look_met(
+    open_bench: OpenBench, store: DurableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_bench() as bench:
+        await start_many(bench)
+        with monkeypatch.context() as damaged:
+            damaged.setattr(store, "due_queues", find_damage)
+            await bench.clock.advance(2)
+        await accept_elsewhere(bench, NAMES[13])
+        await bench.clock.advance(1)
+        await bench.until("completed")
+        assert bench.handled() == [7]
 
 
 async def test_a_claim_of_a_dead_process_is_taken_up_when_its_lease_is_over(open_bench: OpenBench) -> None:

@@ -9,6 +9,7 @@ import doctest
 import gc
 import json
 import pickle
+from array import array
 from datetime import UTC, datetime
 from decimal import Decimal
 from http import HTTPStatus
@@ -244,7 +245,10 @@ async def _some(subscription: Subscription, count: int) -> Any:
 
 
 PACKED: list[Any] = [(1, (2,)), {3}, b"\xff", float("nan"), {4: 5}, [{"a": [{"b": (1, [2])}]}], True, 2**70, "\ud800"]
-LOOSE_ONES: list[Any] = [Decimal("1.5"), datetime(2026, 1, 1, tzinfo=UTC), HTTPStatus.OK]
+LOOSE_ONES: list[Any] = [
+    *(Decimal("1.5"), datetime(2026, 1, 1, tzinfo=UTC), HTTPStatus.OK),
+    *(bytearray(b"\xff"), array("i", [1]), {(1, 2)}),
+]
 
 
 @pytest.mark.parametrize("odd", [*PACKED, *LOOSE_ONES], ids=repr)

@@ -114,6 +114,22 @@ async def test_the_look_passes_on_when_its_reader_leaves() -> None:
     assert await hearing == ["all"] * len(others)
 
 
+@pytest.mark.parametrize("at_once", [True, False], ids=["at the same moment", "one after the other"])
+async def test_the_look_passes_on_when_many_readers_leave(at_once: bool) -> None:
+    store = Counting()
+    readers = subscribe(EventRouter(store))
+    leaving = [asyncio.ensure_future(anext(each)) for each in readers[:-1]]
+    hearing = asyncio.ensure_future(next_names(readers[-1:]))
+    await asyncio.sleep(0.1)
+    for each in leaving:
+        each.cancel()
+        if not at_once:
+            await asyncio.sleep(0)  # the next one has been woken to look, and leaves as well
+    await asyncio.sleep(0.1)
+    await store.emit(SessionEvent("all", {}))
+    assert await hearing == ["all"]
+
+
 async def test_a_store_that_cannot_be_used_fails_every_reader() -> None:
     store = Counting()
     waiting = [asyncio.ensure_future(anext(each)) for each in subscribe(EventRouter(store))]
@@ -122,3 +138,13 @@ async def test_a_store_that_cannot_be_used_fails_every_reader() -> None:
     async with asyncio.timeout(10):
         ended = await asyncio.gather(*waiting, return_exceptions=True)
     assert {type(each) for each in ended} == {StoreUnavailable}
+
+
+async def test_a_closed_reader_has_not_passed_what_it_has_fetched_and_not_read() -> None:
+    store = Counting()
+    for _ in range(2):
+        await store.emit(SessionEvent("all", {}))
+    [reader] = subscribe(EventRouter(store), 1)
+    assert await next_names([reader]) == ["all"]
+    reader.close()
+    assert getattr(reader, "passed", 2) is None

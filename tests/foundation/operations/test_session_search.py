@@ -1,0 +1,70 @@
+"""A search in the index of a store finds what a look at every message finds."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from amplifier_core.storage import SessionRecord
+from amplifier_foundation.operations.session_search import Wanted, find_sessions, search_sessions
+from amplifier_storage_sqlite.store import SqliteStore
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(tmp_path / "amplifier.db", 5.0)
+    yield store
+    await store.close()
+
+
+async def say(
+    store: SqliteStore, session_id: str, *texts: str, fork_of: str | None = None, fork_at: int | None = None
+) -> None:
+    made = BEGIN + timedelta(seconds=len(await store.sessions()))
+    fork = {"fork_of": fork_of, "fork_at": fork_at}
+    record = await store.create(SessionRecord(session_id, project="/p", created=made, updated=made, **fork))
+    await store.append(session_id, [{"role": "user", "content": text} for text in texts], at=record.message_count)
+
+
+async def search(store: SqliteStore, text: str) -> set[str]:
+    return {each.session_id for each in (await search_sessions(store, Wanted(), 100, text)).records}
+
+
+async def test_a_search_finds_every_session_that_has_a_shared_message(store: SqliteStore) -> None:
+    await say(store, "source", "a shared pearl", "a later stone")
+    await say(store, "fork", "of its own", fork_of="source", fork_at=1)
+    await say(store, "second", "deeper", fork_of="fork", fork_at=2)
+    await say(store, "beside", "nothing", fork_of="source", fork_at=0)
+    assert await search(store, "pearl") == {"source", "fork", "second"}
+    assert await search(store, "ear") == {"source", "fork", "second"}
+    assert await search(store, "stone") == {"source"}
+    assert await search(store, "own") == {"fork", "second"}
+    await store.delete("source")
+    assert await search(store, "pearl") == {"fork", "second"}
+    assert sorted(await store.find_sharing("second", 0)) == ["fork", "second"]
+    assert await store.find_sharing("second", 2) == ["second"]
+
+
+async def test_a_search_for_a_word_of_many_messages_finds_the_session_with_one(store: SqliteStore) -> None:
+    await say(store, "old", "a needle")
+    await say(store, "long", *(f"needle {number}" for number in range(1_200)))
+    assert await search(store, "needle") == {"old", "long"}
+    assert await search(store, "eedle") == {"old", "long"}
+
+
+@pytest.mark.parametrize("part", ["使用pyth", "使用", "用p", "thon3", "3版", "python3版"])
+async def test_a_search_finds_a_text_over_signs_with_and_without_spaces(store: SqliteStore, part: str) -> None:
+    await say(store, "mixed", "请使用Python3版本。")
+    assert await search(store, part) == {"mixed"}
+
+
+@pytest.mark.parametrize("name", ["strasse", "STRASSE", "straße", "rass", "traß"])
+async def test_a_name_is_found_in_capitals_or_not_whatever_its_letters(store: SqliteStore, name: str) -> None:
+    await store.create(SessionRecord("a", project="/p", name="Straße"))
+    await store.create(SessionRecord("b", project="/p", name="Stras"))
+    assert [each.session_id for each in await find_sessions(store, Wanted(name=name), 10)] == ["a"]
