@@ -6,6 +6,7 @@ transaction: record and messages change together.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -15,6 +16,7 @@ from amplifier_core.storage import SessionRecord
 
 from . import histories
 from .faults import DamageError, IndexDamage
+from .ordering import newest, next_number
 from .rows import SESSIONS, pause_collection
 from .values import checksum, join_columns, micros, unplain
 
@@ -33,14 +35,15 @@ COLUMNS = ", ".join((*NAMES, "digest"))
 _in_order = itemgetter(*NAMES)
 _COUNT, _UPDATED, _HISTORY = map(NAMES.index, ("message_count", "updated", "history"))
 _ADVANCE = "UPDATE sessions SET message_count = ?, updated = ?, digest = ? WHERE session_id = ?"
+_ADVANCE_LISTED = "UPDATE sessions SET message_count = ?, updated = ?, digest = ?, recent = ? WHERE session_id = ?"
 AFTER = "\uffff"
 """Appended to a prefix, this sorts after every id with the prefix: ids are ASCII."""
 _INSERT = (
-    f"INSERT INTO sessions ({COLUMNS}) VALUES ({', '.join(':' + name for name in NAMES)}, :digest) "
+    f"INSERT INTO sessions ({COLUMNS}, listed) VALUES ({', '.join(':' + name for name in NAMES)}, :digest, :updated) "
     "ON CONFLICT (session_id) DO NOTHING"
 )
 
-_SPAWNED = "parent_id = ? AND fork_of IS NULL AND event_id IS NULL"
+_SPAWNED = "parent_id = :parent_id AND fork_of IS NULL AND event_id IS NULL"
 
 _EXPIRED = """
 WITH woken AS (
@@ -68,7 +71,8 @@ WHERE id = :session_id AND NOT EXISTS (SELECT 1 FROM sessions WHERE session_id =
 class KnownSession:
     """Hold what one more turn of a session needs of its record: the unchanged columns are sealed once.
 
-    Invariant: a turn changes `updated` and `message_count` alone, which are neighbours in `NAMES`.
+    Invariants: a turn changes `updated` and `message_count` alone, which are neighbours in `NAMES`. The session has a
+    number: see `ordering`.
     """
 
     __slots__ = ("_after", "_before", "count", "history")
@@ -108,7 +112,10 @@ def append(db: sqlite3.Connection, session_id: str, bodies: Sequence[Column], at
     The connection of the writer knows the records of the last turns: see `WritingConnection`.
     """
     known = getattr(db, "known_sessions", {})
-    session = known.pop(session_id, None) or KnownSession(_read_row(db, session_id))
+    session, is_listed = known.pop(session_id, None), False
+    if session is None:
+        *columns, number = _read_row(db, session_id)
+        session, is_listed = KnownSession(columns), number is None
     if session.count != at:
         raise SessionConflict(
             session_id,
@@ -120,7 +127,12 @@ def append(db: sqlite3.Connection, session_id: str, bodies: Sequence[Column], at
     histories.extend(db, session.history, at, bodies)
     session.count = count = at + len(bodies)
     updated = micros(now)
-    if not db.execute(_ADVANCE, (count, updated, session.seal(updated, count), session_id)).rowcount:
+    changed = (count, updated, session.seal(updated, count))
+    if is_listed:
+        changes = db.execute(_ADVANCE_LISTED, (*changed, next_number(db), session_id))
+    else:
+        changes = db.execute(_ADVANCE, (*changed, session_id))
+    if not changes.rowcount:
         raise IndexDamage(f"the index of the session ids does not know '{session_id}'")
     known[session_id] = session
     return count
@@ -152,22 +164,22 @@ def find_expired(db: sqlite3.Connection, before: int, keep: int, limit: int) -> 
 def list_sessions(db: sqlite3.Connection, wanted: Mapping[str, Column], limit: int | None) -> list[SessionRecord]:
     """Return sessions with these column values, the last updated first."""
     where = " AND ".join(f"{name} = :{name}" for name in wanted) or "TRUE"
-    query = f"SELECT {COLUMNS} FROM sessions WHERE {where} ORDER BY updated DESC, id DESC LIMIT :limit"
-    rows = db.execute(query, {**wanted, "limit": -1 if limit is None else limit})
+    if "parent_id" in wanted or (limit is None and not wanted):
+        return _list_all(db, where, wanted)[:limit]
+    rows = db.execute(newest(COLUMNS, where), {**wanted, "limit": -1 if limit is None else limit})
     with pause_collection():
-        return [listed_record(db, row) for row in rows]
+        return [_record_at(db, row) for row in rows]
 
 
 def list_spawned(db: sqlite3.Connection, session_id: str) -> list[SessionRecord]:
     """Return the sessions spawned by a session, the last updated first."""
-    query = f"SELECT {COLUMNS} FROM sessions WHERE {_SPAWNED} ORDER BY updated DESC, id DESC"
-    with pause_collection():
-        return [listed_record(db, row) for row in db.execute(query, (session_id,))]
+    return _list_all(db, _SPAWNED, {"parent_id": session_id})
 
 
 def count_spawned(db: sqlite3.Connection, session_id: str) -> int:
     """Return how many sessions a session spawned."""
-    return int(db.execute(f"SELECT count(*) FROM sessions WHERE {_SPAWNED}", (session_id,)).fetchone()[0])
+    query = f"SELECT count(*) FROM sessions WHERE {_SPAWNED}"
+    return int(db.execute(query, {"parent_id": session_id}).fetchone()[0])
 
 
 def length(db: sqlite3.Connection, session_id: str) -> int:
@@ -201,26 +213,30 @@ def delete(db: sqlite3.Connection, session_id: str) -> None:
 
 
 def load_row(db: sqlite3.Connection, session_id: str) -> dict[str, Any]:
-    """Return the columns of a session. Raises `SessionNotFound`, `DamageError`."""
-    return dict(zip(NAMES, _read_row(db, session_id), strict=True))
+    """Return the columns of a session, with its number. Raises `SessionNotFound`, `DamageError`."""
+    return dict(zip((*NAMES, "recent"), _read_row(db, session_id), strict=True))
 
 
 def _read_row(db: sqlite3.Connection, session_id: str) -> Sequence[Any]:
-    """Return the columns of a session in the order of `NAMES`. Raises as `load_row` does."""
-    row = db.execute(f"SELECT {COLUMNS} FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+    """Return the columns of a session in the order of `NAMES`, then its number. Raises as `load_row` does."""
+    row = db.execute(f"SELECT {COLUMNS}, recent FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
     if row is None:
         # the row may be there, and only the index of the ids may have lost it
         if db.execute("SELECT 1 FROM sessions NOT INDEXED WHERE session_id = ?", (session_id,)).fetchone():
             raise IndexDamage(f"the index of the session ids does not know '{session_id}'")
         raise SessionNotFound(session_id)
-    return _verify(row)
+    *sealed, number = row
+    return [*_verify(sealed), number]
 
 
 def change(db: sqlite3.Connection, row: Mapping[str, Any], changes: Mapping[str, Column]) -> None:
     """Set columns of a row from `load_row`."""
     _forget(db, row["session_id"])
+    changed = seal({**row, **changes})
+    if row["recent"] is None:
+        changes = {**changes, "recent": next_number(db)}
     assignments = ", ".join(f"{name} = :{name}" for name in (*changes, "digest"))
-    db.execute(f"UPDATE sessions SET {assignments} WHERE session_id = :session_id", seal({**row, **changes}))
+    db.execute(f"UPDATE sessions SET {assignments} WHERE session_id = :session_id", {**changed, **changes})
 
 
 def _refuse_circle(db: sqlite3.Connection, session_id: Any, parent_id: Any) -> None:
@@ -254,6 +270,24 @@ def _verify(row: Sequence[Any]) -> Sequence[Any]:
             f"the record of session {columns[0]!r} is not what was written; deleting it leaves the others"
         )
     return columns
+
+
+def _list_all(db: sqlite3.Connection, where: str, wanted: Mapping[str, Column]) -> list[SessionRecord]:
+    """Return sessions, the last updated first; one sort of all is cheaper than a walk in the order of an index."""
+    rows = db.execute(f"SELECT {COLUMNS} FROM sessions WHERE {where} ORDER BY id DESC", wanted).fetchall()
+    with suppress(TypeError):  # a damaged time
+        rows.sort(key=itemgetter(_UPDATED), reverse=True)
+    with pause_collection():
+        return [listed_record(db, row) for row in rows]
+
+
+def _record_at(db: sqlite3.Connection, row: Sequence[Any]) -> SessionRecord:
+    """Return the record of a row of `newest`. Raises `IndexDamage` if the index has a wrong time."""
+    *columns, at, _ = row
+    record = listed_record(db, columns)
+    if at != columns[_UPDATED] and columns[-1] == checksum(*columns[:-1]):
+        raise IndexDamage(f"an index of the sessions has a wrong time for {columns[0]!r}")
+    return record
 
 
 def listed_record(db: sqlite3.Connection, row: Sequence[Any]) -> SessionRecord:
