@@ -145,8 +145,7 @@ def update(db: sqlite3.Connection, session_id: str, changes: Mapping[str, Column
 
 def get(db: sqlite3.Connection, session_id: str) -> SessionRecord:
     """Return one record."""
-    row = load_row(db, session_id)
-    return SESSIONS.item([row[name] for name in SESSIONS.names])
+    return SESSIONS.item(_read_row(db, session_id)[:_HISTORY])  # `NAMES` begins with those of a record
 
 
 def find(db: sqlite3.Connection, prefix: str, limit: int) -> list[SessionRecord]:
