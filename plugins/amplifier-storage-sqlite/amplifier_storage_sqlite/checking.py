@@ -122,11 +122,12 @@ def rebuild_indexes(db: sqlite3.Connection) -> bool:
 
 def _has_lost_rows(db: sqlite3.Connection) -> bool:
     """Return whether an index knows of rows its table has lost. Raises `sqlite3.Error` for an unreadable table."""
-    whole = "SELECT tbl_name, name FROM sqlite_master WHERE type = 'index' AND coalesce(sql, '') NOT LIKE '% WHERE %'"
-    for table, index in db.execute(whole).fetchall():
-        rows = db.execute(f"SELECT count(*) FROM {table} NOT INDEXED").fetchone()[0]
+    indexes = "SELECT tbl_name, name, coalesce(sql, '') FROM sqlite_master WHERE type = 'index'"
+    for table, index, sql in db.execute(indexes).fetchall():
+        where = sql.partition(" WHERE ")[2] or "TRUE"
+        rows = db.execute(f"SELECT count(*) FROM {table} NOT INDEXED WHERE {where}").fetchone()[0]
         with suppress(sqlite3.DatabaseError):  # an unreadable index is rebuilt; count(*) would choose its own index
-            if db.execute(f"SELECT total(1) FROM {table} INDEXED BY {index}").fetchone()[0] > rows:
+            if db.execute(f"SELECT total(1) FROM {table} INDEXED BY {index} WHERE {where}").fetchone()[0] > rows:
                 return True
     return False
 

@@ -1,8 +1,9 @@
 """Keep the order of sessions by their last change, without a move in two indexes at each change.
 
-The indexes have the time under which a session is listed, `listed`. The first change after that time gives the session
-a number in `recent`, and later ones nothing: a list merges the sessions with a number, which are few, by their real
-time. Before there are more than `MOST_RECENT`, all of them move in the indexes to the times of their last changes.
+The indexes have the time under which a session is listed, `listed`; a new session is in none. It has a number in
+`recent`, and so has a session from its first change after that time on. A list merges the sessions with a number, which
+are few, by their real time. Before there are more than `MOST_RECENT`, all of them move in the indexes to the times of
+their last changes.
 
 Invariant: a session without a number is listed under the time of its last change.
 """
@@ -21,7 +22,7 @@ _SHOWN = "id, status, name, session_id, bundle"  # filters of a page read the in
 _SETTLE = "UPDATE sessions SET recent = NULL, listed = updated"
 _NEWEST = """
 WITH changed (number) AS (SELECT id FROM sessions WHERE recent IS NOT NULL)
-SELECT {columns}listed AS at, id FROM sessions WHERE {settled} AND id NOT IN changed
+SELECT {columns}listed AS at, id FROM sessions WHERE {settled} AND listed IS NOT NULL AND id NOT IN changed
 UNION ALL
 SELECT {columns}updated, id FROM changed CROSS JOIN sessions ON id = number WHERE {changed}
 ORDER BY at DESC, id DESC LIMIT :limit
@@ -38,7 +39,7 @@ def newest(columns: str, where: str) -> str:
 
 
 def next_number(db: sqlite3.Connection) -> int:
-    """Return the number of one more changed session, in the writer's transaction."""
+    """Return the number of one more new or changed session, in the writer's transaction."""
     [(last,)] = db.execute("SELECT max(recent) FROM sessions WHERE recent IS NOT NULL")
     if (last or 0) < MOST_RECENT:
         return int(last or 0) + 1
@@ -65,8 +66,8 @@ ORDERING = (
     "DROP INDEX sessions_by_project",
     "DROP INDEX sessions_spawned",
     restore_order,
-    f"CREATE INDEX sessions_by_time ON sessions (listed, {_SHOWN})",
-    f"CREATE INDEX sessions_by_project ON sessions (project, listed, {_SHOWN})",
+    f"CREATE INDEX sessions_by_time ON sessions (listed, {_SHOWN}) WHERE listed IS NOT NULL",
+    f"CREATE INDEX sessions_by_project ON sessions (project, listed, {_SHOWN}) WHERE listed IS NOT NULL",
     "CREATE INDEX sessions_recent ON sessions (recent) WHERE recent IS NOT NULL",
     """CREATE INDEX sessions_spawned ON sessions (parent_id)
         WHERE parent_id IS NOT NULL AND fork_of IS NULL AND event_id IS NULL""",

@@ -39,7 +39,7 @@ _ADVANCE_LISTED = "UPDATE sessions SET message_count = ?, updated = ?, digest = 
 AFTER = "\uffff"
 """Appended to a prefix, this sorts after every id with the prefix: ids are ASCII."""
 _INSERT = (
-    f"INSERT INTO sessions ({COLUMNS}, listed) VALUES ({', '.join(':' + name for name in NAMES)}, :digest, :updated) "
+    f"INSERT INTO sessions ({COLUMNS}, recent) VALUES ({', '.join(':' + name for name in NAMES)}, :digest, :recent) "
     "ON CONFLICT (session_id) DO NOTHING"
 )
 
@@ -101,7 +101,7 @@ def create(db: sqlite3.Connection, row: Mapping[str, Column]) -> SessionRecord:
     _refuse_circle(db, row["session_id"], row["parent_id"])
     history = histories.begin(db, source, fork_at or 0)
     inserted = seal({**row, "fork_at": fork_at, "message_count": fork_at or 0, "history": history})
-    if not db.execute(_INSERT, inserted).rowcount:
+    if not db.execute(_INSERT, {**inserted, "recent": next_number(db)}).rowcount:
         raise SessionExists(str(row["session_id"]))
     return SESSIONS.item([inserted[name] for name in SESSIONS.names])
 

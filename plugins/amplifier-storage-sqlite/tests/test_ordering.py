@@ -86,7 +86,8 @@ async def test_every_list_is_in_the_order_of_the_last_changes(
 async def test_one_more_turn_moves_a_session_in_no_index(store: SqliteStore, path: Path) -> None:
     for name in ("a", "b", "c"):
         await store.create(SessionRecord(name))
-    assert _rows(path, "SELECT session_id, recent FROM sessions") == [("a", None), ("b", None), ("c", None)]
+    with closing(sqlite3.connect(path)) as db, db:
+        ordering.restore_order(db)
     listed = _rows(path, "SELECT session_id, listed FROM sessions ORDER BY id")
     for at in range(0, 6, 2):
         await store.append("a", TURN, at=at)
@@ -100,6 +101,7 @@ async def test_one_more_turn_moves_a_session_in_no_index(store: SqliteStore, pat
 async def test_sessions_move_together_once_many_have_changed(store: SqliteStore, path: Path) -> None:
     for number in range(ordering.MOST_RECENT + 1):
         await store.create(SessionRecord(f"s{number}"))
+        assert _rows(path, f"SELECT listed FROM sessions WHERE session_id = 's{number}'") == [(None,)]
         await store.append(f"s{number}", TURN, at=0)
     last = f"s{ordering.MOST_RECENT}"
     assert _rows(path, "SELECT session_id, recent FROM sessions WHERE recent IS NOT NULL") == [(last, 1)]
@@ -175,6 +177,7 @@ async def test_a_wrong_order_is_a_fault_that_a_repair_mends(store: SqliteStore, 
     for number in range(3):
         await store.create(SessionRecord(f"s{number}"))
     with closing(sqlite3.connect(path)) as db, db:
+        ordering.restore_order(db)
         db.execute("UPDATE sessions SET listed = 7 WHERE session_id = 's2'")
     administration = administer_sqlite({"path": path})
     [fault] = administration.check()
@@ -187,6 +190,7 @@ async def test_a_list_that_meets_a_wrong_time_is_in_order(store: SqliteStore, pa
     for number in range(3):
         await store.create(SessionRecord(f"s{number}"))
     with closing(sqlite3.connect(path)) as db, db:
+        ordering.restore_order(db)
         db.execute("UPDATE sessions SET listed = 7 WHERE session_id = 's2'")
     assert [each.session_id for each in await store.sessions(limit=3)] == ["s2", "s1", "s0"]
 
