@@ -44,6 +44,8 @@ _INSERT = (
 )
 
 _SPAWNED = "parent_id = :parent_id AND fork_of IS NULL AND event_id IS NULL"
+_COUNT_SPAWNED = f"SELECT count(*) FROM sessions WHERE {_SPAWNED}"
+_READ = f"SELECT {COLUMNS}, recent FROM sessions WHERE session_id = ?"
 
 _EXPIRED = """
 WITH woken AS (
@@ -177,8 +179,7 @@ def list_spawned(db: sqlite3.Connection, session_id: str) -> list[SessionRecord]
 
 def count_spawned(db: sqlite3.Connection, session_id: str) -> int:
     """Return how many sessions a session spawned."""
-    query = f"SELECT count(*) FROM sessions WHERE {_SPAWNED}"
-    return int(db.execute(query, {"parent_id": session_id}).fetchone()[0])
+    return int(db.execute(_COUNT_SPAWNED, {"parent_id": session_id}).fetchone()[0])
 
 
 def length(db: sqlite3.Connection, session_id: str) -> int:
@@ -188,10 +189,10 @@ def length(db: sqlite3.Connection, session_id: str) -> int:
 
 def read(db: sqlite3.Connection, session_id: str, start: int, stop: int | None) -> list[Message]:
     """Return the messages from `start` up to `stop`, as far as the history goes."""
-    row = load_row(db, session_id)
-    count = row["message_count"]
+    row = _read_row(db, session_id)
+    count = row[_COUNT]
     try:
-        return histories.read(db, row["history"], max(0, start), count if stop is None else min(stop, count))
+        return histories.read(db, row[_HISTORY], max(0, start), count if stop is None else min(stop, count))
     except DamageError as damage:
         raise DamageError(f"{damage}; see: amplifier session repair {session_id}") from None
 
@@ -218,7 +219,7 @@ def load_row(db: sqlite3.Connection, session_id: str) -> dict[str, Any]:
 
 def _read_row(db: sqlite3.Connection, session_id: str) -> Sequence[Any]:
     """Return the columns of a session in the order of `NAMES`, then its number. Raises as `load_row` does."""
-    row = db.execute(f"SELECT {COLUMNS}, recent FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+    row = db.execute(_READ, (session_id,)).fetchone()
     if row is None:
         # the row may be there, and only the index of the ids may have lost it
         if db.execute("SELECT 1 FROM sessions NOT INDEXED WHERE session_id = ?", (session_id,)).fetchone():
