@@ -77,16 +77,20 @@ class KnownSession:
     number: see `ordering`.
     """
 
-    __slots__ = ("_after", "_before", "count", "history")
+    __slots__ = ("_after", "_before", "_columns", "count", "history")
 
     def __init__(self, columns: Sequence[Any]) -> None:
         self.history: int = columns[_HISTORY]
         self.count: int = columns[_COUNT]
-        self._before = crc32(join_columns([*columns[:_UPDATED], ""]))
-        self._after = join_columns(["", *columns[_COUNT + 1 :]])
+        self._columns: Sequence[Any] | None = columns
+        self._before, self._after = 0, b""
 
     def seal(self, updated: int, count: int) -> int:
         """Return the `checksum` of the record after a turn."""
+        if self._columns is not None:  # not before a turn: many a new session has none
+            self._before = crc32(join_columns([*self._columns[:_UPDATED], ""]))
+            self._after = join_columns(["", *self._columns[_COUNT + 1 :]])
+            self._columns = None
         return crc32(b"%d\0%d%b" % (updated, count, self._after), self._before)
 
 
@@ -95,8 +99,8 @@ def create(db: sqlite3.Connection, row: Mapping[str, Column]) -> SessionRecord:
     source: int | None = None
     fork_at: Any = None
     if row["fork_of"] is not None:
-        source_row = load_row(db, str(row["fork_of"]))
-        source, count, fork_at = source_row["history"], source_row["message_count"], row["fork_at"]
+        source_row = _read_row(db, str(row["fork_of"]))
+        source, count, fork_at = source_row[_HISTORY], source_row[_COUNT], row["fork_at"]
         fork_at = count if fork_at is None else int(fork_at)
         if not 0 <= fork_at <= count:
             raise IndexError(f"fork point {fork_at} is not within 0 and {count}")
@@ -105,6 +109,7 @@ def create(db: sqlite3.Connection, row: Mapping[str, Column]) -> SessionRecord:
     inserted = seal({**row, "fork_at": fork_at, "message_count": fork_at or 0, "history": history})
     if not db.execute(_INSERT, {**inserted, "recent": next_number(db)}).rowcount:
         raise SessionExists(str(row["session_id"]))
+    getattr(db, "known_sessions", {})[row["session_id"]] = KnownSession(_in_order(inserted))
     return SESSIONS.item([inserted[name] for name in SESSIONS.names])
 
 
