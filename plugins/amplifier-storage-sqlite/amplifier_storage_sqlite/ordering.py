@@ -10,6 +10,7 @@ Invariant: a session without a number is listed under the time of its last chang
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -40,12 +41,16 @@ def newest(columns: str, where: str) -> str:
 
 def next_number(db: sqlite3.Connection) -> int:
     """Return the number of one more new or changed session, in the writer's transaction."""
-    [(last,)] = db.execute("SELECT max(recent) FROM sessions WHERE recent IS NOT NULL")
-    if (last or 0) < MOST_RECENT:
-        return int(last or 0) + 1
-    db.execute(f"{_SETTLE} WHERE recent IS NOT NULL")
-    getattr(db, "known_sessions", {}).clear()  # their next changes need numbers
-    return 1
+    last: int | None = getattr(db, "last_number", None)
+    if last is None:
+        [(last,)] = db.execute("SELECT coalesce(max(recent), 0) FROM sessions WHERE recent IS NOT NULL")
+    if last >= MOST_RECENT:
+        db.execute(f"{_SETTLE} WHERE recent IS NOT NULL")
+        getattr(db, "known_sessions", {}).clear()  # their next changes need numbers
+        last = 0
+    with suppress(AttributeError):  # a connection that is not a store's writer remembers nothing
+        db.last_number = last + 1  # type: ignore[attr-defined]
+    return last + 1
 
 
 def has_wrong_order(db: sqlite3.Connection) -> bool:
