@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .ledger import BEFORE_FORK, TREE_BEFORE_FORK, Ledger
+from .ledger import BEFORE_FORK, LEDGER, TREE_BEFORE_FORK, Ledger
 from .lineage import read_below
 
 if TYPE_CHECKING:
@@ -82,10 +82,13 @@ class Account:
 
 async def fork_metadata(store: SessionStore, source: SessionRecord) -> dict[str, Any]:
     """Return the metadata of a new fork about the spending before it: of its source, alone and with its tree."""
+    below = await read_below(store, source.session_id)
+    if not below and source.metadata.keys().isdisjoint((LEDGER, BEFORE_FORK, TREE_BEFORE_FORK)):
+        return {}
     own = Ledger.of(source.metadata, BEFORE_FORK)
     own.add(Ledger.of(source.metadata))
     tree = Ledger.of(source.metadata, TREE_BEFORE_FORK)
-    for each in (source, *await read_below(store, source.session_id)):
+    for each in (source, *below):
         tree.add(Ledger.of(each.metadata))
     members = {BEFORE_FORK: own.to_dict(), TREE_BEFORE_FORK: tree.to_dict()}
     return {name: ledger for name, ledger in members.items() if ledger}

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 Orphans = Literal["complete", "remove", "error"]
 """How a fork treats tool calls without a result before its point."""
 
-TAIL = 32
-"""How many messages at the end of a history are read first."""
+SHORT = 32
+"""Messages of a history whose turns are counted while the session runs: its record lacks the running turn."""
 
 
 @frozen
@@ -146,12 +146,14 @@ async def _read_end(store: SessionStore, source: SessionRecord) -> tuple[list[Me
 
     Everything before the last answer is settled: a turn goes on only when its calls have results.
     """
-    length, span = source.message_count, TAIL
+    length, span = source.message_count, 1  # the last message is the answer, mostly
+    if source.status == "running" and length <= SHORT:
+        span = length
     while span < length:
         tail = await store.read(source.session_id, length - span, length)
         if any(message.get("role") == "assistant" for message in tail):
             return tail, length - span
-        span *= 4
+        span *= 8
     return await store.read(source.session_id, 0, length), 0
 
 

@@ -58,7 +58,7 @@ _TRIGGERS = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_
 async def grown_store(deliveries: int, folder: Path) -> Path:
     """Return the file of a store with so many finished deliveries: a new one in `folder`, or if it is large a kept one.
 
-    A kept one is made where there is none that can be used.
+    A kept one is made where there is none that can be used; one of an earlier version is brought to this one.
     """
     if deliveries < MANY:
         path = folder / f"deliveries-{deliveries}.db"
@@ -66,6 +66,10 @@ async def grown_store(deliveries: int, folder: Path) -> Path:
         return path
     KEPT.mkdir(parents=True, exist_ok=True)
     path = KEPT / f"deliveries-{deliveries}-schema-{len(MIGRATIONS)}.db"
+    for earlier in sorted(KEPT.glob(f"deliveries-{deliveries}-schema-*.db")):
+        if earlier != path and not path.exists():
+            await open_sqlite({"path": earlier}).close()
+            earlier.rename(path)
     for other in KEPT.glob(f"deliveries-{deliveries}-*"):
         if not other.name.startswith(path.name):
             other.unlink()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_foundation.sessions.store_views import search_of
-from amplifier_storage_sqlite import counting, open_sqlite, schema
+from amplifier_storage_sqlite import counting, open_sqlite, ordering, schema
 from amplifier_storage_sqlite.sessions import seal
 from amplifier_storage_sqlite.values import checksum
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "build" / "bench-stores"
+DEFINED = (schema.__file__, counting.__file__, ordering.__file__)
 FILLED = ROOT / "plugins" / "amplifier-dashboard" / "tests" / "filled.py"
 SIZES = ((100, 1_000), (1_000, 10_000), (10_000, 100_000), (100_000, 1_000_000))
 """Sessions and deliveries."""
@@ -91,7 +92,7 @@ def load_filler() -> Any:
 
 def _key() -> str:
     """Return the version of the schema, and a digest of what fills the stores."""
-    text = b"".join(Path(path).read_bytes() for path in (__file__, FILLED, schema.__file__, counting.__file__))
+    text = b"".join(Path(path).read_bytes() for path in (__file__, FILLED, *DEFINED))
     return f"{len(schema.MIGRATIONS)}-{sha256(text).hexdigest()[:12]}"
 
 
@@ -165,6 +166,7 @@ def _multiply(db: sqlite3.Connection, sessions: int, deliveries: int) -> None:
         db.execute(f"DROP {kind} {name}")
         statements.append(sql)
     _Copies(db, sessions, deliveries).write()
+    ordering.restore_order(db)
     for sql in statements:
         db.execute(sql)
     counting.count_deliveries(db)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from amplifier_core.errors import StoreError, StoreUnavailable
 from amplifier_core.storage import Compacted, Salvaged, StoreFault, StoreInfo, StoreUse
 
-from .checking import SALVAGE, damaged_pages, find_faults, has_wrong_counts, rebuild_indexes
+from .checking import SALVAGE, damaged_pages, find_faults, has_wrong_derived, rebuild_indexes
 from .copying import back_up, flush, forget_unfinished
 from .faults import damage_error, translate_errors
 from .message_search import clear_index
@@ -101,7 +101,7 @@ class SqliteAdministration:
         """Read the whole file and return its faults; with `repair`, rebuild damaged indexes first."""
         try:
             with self._open() as db:
-                if repair and (damaged_pages(db) or has_wrong_counts(db)):
+                if repair and (damaged_pages(db) or has_wrong_derived(db)):
                     rebuild_indexes(db)
                 return find_faults(db)
         except StoreUnavailable:

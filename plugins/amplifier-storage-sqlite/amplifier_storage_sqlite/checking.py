@@ -12,6 +12,7 @@ from amplifier_core.storage import StoreFault
 from .counting import FINISHED, count_deliveries
 from .documents import COLUMNS as DOCUMENT_COLUMNS
 from .message_search import clear_index
+from .ordering import has_wrong_order, restore_order
 from .searching import rebuild_index
 from .sessions import COLUMNS
 from .values import checksum, loads, unplain
@@ -64,7 +65,7 @@ _WRONG = f"SELECT EXISTS ({_COUNTED} EXCEPT {_REALLY}) OR EXISTS ({_REALLY} EXCE
 def find_faults(db: sqlite3.Connection) -> list[StoreFault]:
     """Return the faults of a file, at most `MOST` of each kind; reads every page."""
     faults = [StoreFault("file", each, SALVAGE) for each in damaged_pages(db)]
-    for find in (_wrong_checksums, _unreadable_values, _wrong_counts, incomplete_sessions):
+    for find in (_wrong_checksums, _unreadable_values, _wrong_derived, incomplete_sessions):
         try:
             faults += islice(find(db), MOST)
         except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -88,16 +89,16 @@ def incomplete_sessions(db: sqlite3.Connection) -> Iterator[StoreFault]:
         yield StoreFault(f"session {session_id}", message, f"amplifier session repair {session_id}")
 
 
-def has_wrong_counts(db: sqlite3.Connection) -> bool:
-    """Return whether the counts of finished deliveries differ from the deliveries."""
+def has_wrong_derived(db: sqlite3.Connection) -> bool:
+    """Return whether counts of finished deliveries, or times that sessions are listed under, differ from the rows."""
     try:
-        return bool(db.execute(_WRONG).fetchone()[0])
+        return bool(db.execute(_WRONG).fetchone()[0]) or has_wrong_order(db)
     except sqlite3.Error:
         return True
 
 
 def rebuild_indexes(db: sqlite3.Connection) -> bool:
-    """Rebuild all indexes and counts if only they are damaged; return whether the file is sound afterwards.
+    """Rebuild indexes, counts and the order of sessions if only they are damaged; return whether the file is sound.
 
     An index with more rows than its table is evidence of lost rows: it stays.
     """
@@ -106,6 +107,7 @@ def rebuild_indexes(db: sqlite3.Connection) -> bool:
         try:
             if not _has_lost_rows(db):
                 db.execute("REINDEX")
+                restore_order(db)
                 rebuild_index(db)
                 clear_index(db)
                 count_deliveries(db)
@@ -120,18 +122,21 @@ def rebuild_indexes(db: sqlite3.Connection) -> bool:
 
 def _has_lost_rows(db: sqlite3.Connection) -> bool:
     """Return whether an index knows of rows its table has lost. Raises `sqlite3.Error` for an unreadable table."""
-    whole = "SELECT tbl_name, name FROM sqlite_master WHERE type = 'index' AND coalesce(sql, '') NOT LIKE '% WHERE %'"
-    for table, index in db.execute(whole).fetchall():
-        rows = db.execute(f"SELECT count(*) FROM {table} NOT INDEXED").fetchone()[0]
+    indexes = "SELECT tbl_name, name, coalesce(sql, '') FROM sqlite_master WHERE type = 'index'"
+    for table, index, sql in db.execute(indexes).fetchall():
+        where = sql.partition(" WHERE ")[2] or "TRUE"
+        rows = db.execute(f"SELECT count(*) FROM {table} NOT INDEXED WHERE {where}").fetchone()[0]
         with suppress(sqlite3.DatabaseError):  # an unreadable index is rebuilt; count(*) would choose its own index
-            if db.execute(f"SELECT total(1) FROM {table} INDEXED BY {index}").fetchone()[0] > rows:
+            if db.execute(f"SELECT total(1) FROM {table} INDEXED BY {index} WHERE {where}").fetchone()[0] > rows:
                 return True
     return False
 
 
-def _wrong_counts(db: sqlite3.Connection) -> Iterator[StoreFault]:
-    if has_wrong_counts(db):
+def _wrong_derived(db: sqlite3.Connection) -> Iterator[StoreFault]:
+    if db.execute(_WRONG).fetchone()[0]:
         yield StoreFault("deliveries", "their counts differ from them", REPAIR)
+    if has_wrong_order(db):
+        yield StoreFault("sessions", "are listed in a wrong order", REPAIR)
 
 
 def _wrong_checksums(db: sqlite3.Connection) -> Iterator[StoreFault]:

@@ -48,6 +48,7 @@ _DAMAGE = (
     "index deliveries_open already exists",
     "table message_spans already exists",
     "table delivery_counts already exists",
+    "duplicate column name",
     "malformed JSON",
 )
 """Beginnings of SQLite's messages about changed files, for errors without a code of their own."""

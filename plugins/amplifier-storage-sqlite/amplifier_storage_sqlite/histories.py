@@ -27,6 +27,11 @@ _IS_USED = (
     "SELECT EXISTS (SELECT 1 FROM sessions WHERE history = :id) OR EXISTS (SELECT 1 FROM cuts WHERE history = :id)"
 )
 
+_OWN = (
+    "SELECT position, CAST(body AS BLOB), digest FROM messages "
+    "WHERE history = ? AND position >= ? AND position < ? ORDER BY position"
+)
+
 
 class Part(NamedTuple):
     """The messages of one history from `start` up to `stop`."""
@@ -60,23 +65,26 @@ def extend(db: sqlite3.Connection, history: int, at: int, bodies: Sequence[Colum
 
 def read(db: sqlite3.Connection, history: int, start: int, stop: int) -> list[Message]:
     """Return the messages from `start` up to `stop`. Raises `DamageError` for the first bad message."""
-    messages = []
-    for position, body, fault in entries(db, history, start, stop):
-        if fault:
-            raise DamageError(f"message m{position + 1} {fault}")
-        messages.append(loads(body))
+    messages: list[Message] = []
+    for part in _parts(db, history, start, stop):
+        expected = part.start
+        for position, body, digest in db.execute(_OWN, part):
+            if position != expected or digest != message_checksum(part.history, position, body):
+                break
+            messages.append(loads(body))
+            expected += 1
+        for position, body, fault in entries(db, history, expected, part.stop):  # none, unless one is not as expected
+            if fault:
+                raise DamageError(f"message m{position + 1} {fault}")
+            messages.append(loads(body))
     return messages
 
 
 def entries(db: sqlite3.Connection, history: int, start: int, stop: int) -> Iterator[Entry]:
     """Yield every position from `start` up to `stop`, including missing messages."""
-    query = (
-        "SELECT position, CAST(body AS BLOB), digest FROM messages "
-        "WHERE history = ? AND position >= ? AND position < ? ORDER BY position"
-    )
     for part in _parts(db, history, start, stop):
         expected = part.start
-        for position, body, digest in db.execute(query, part):
+        for position, body, digest in db.execute(_OWN, part):
             if not isinstance(position, int) or not expected <= position < part.stop:
                 continue  # the row is not in the place its index names: the message counts as missing
             yield from (Entry(missing, b"", MISSING) for missing in range(expected, position))

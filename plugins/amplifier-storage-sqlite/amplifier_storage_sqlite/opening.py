@@ -44,17 +44,21 @@ class WritingConnection(sqlite3.Connection):
 
     Invariant: within a transaction of the writer, `known_sessions` holds what is in the file. `begin` forgets
     them after a commit of another connection, and whoever rolls back, or changes a record otherwise, forgets them too.
+    `last_number` is no less than the numbers of sessions in the file (`ordering`), or None.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.known_sessions: dict[str, KnownSession] = {}
+        self.last_number: int | None = None
         self._version = -1
 
     def begin(self) -> None:
         """Begin a transaction that writes."""
         self.execute("BEGIN IMMEDIATE")
         [(version,)] = self.execute("PRAGMA data_version")
+        if version != self._version:
+            self.last_number = None
         if version != self._version or len(self.known_sessions) > MOST_KNOWN:
             self.known_sessions.clear()
             self._version = version
@@ -62,6 +66,7 @@ class WritingConnection(sqlite3.Connection):
     def undo(self, statement: str = "ROLLBACK") -> None:
         """Roll back a transaction, or a part of it."""
         self.known_sessions.clear()
+        self.last_number = None
         self.execute(statement)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from amplifier_core.errors import StoreDamaged
 
-from .faults import closed_error, is_index_damage, translate_errors
+from .faults import closed_error, is_index_damage, store_error
 from .opening import connect, place_of, require_place
 
 if TYPE_CHECKING:
@@ -46,17 +46,23 @@ class Reader:
             return self._run(query)
 
     def _run(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        with self._lock, translate_errors(self._path):
-            if self._closed:
-                raise closed_error(self._path)
-            require_place(self._path, self._place)
-            db = self._connection()
-            db.execute("BEGIN")
+        with self._lock:
             try:
-                return query(db)
-            finally:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
+                if self._closed:
+                    raise closed_error(self._path)
+                require_place(self._path, self._place)
+                db = self._connection()
+                db.execute("BEGIN")
+                try:
+                    return query(db)
+                finally:
+                    if db.in_transaction:
+                        db.execute("ROLLBACK")
+            except Exception as error:  # as `translate_errors` does, at less cost
+                raised = store_error(self._path, error)
+                if raised is error:
+                    raise
+                raise raised from error
 
     def close(self) -> None:
         """Close the connection after the running query; idempotent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import datetime
@@ -67,6 +68,11 @@ def pause_collection() -> Iterator[None]:
 def encode(values: Mapping[str, Any]) -> dict[str, Column]:
     """Return each value in the form of its column. Raises `TypeError` for a value without a stored form."""
     return {name: _ENCODERS[name](value) if name in _ENCODERS else plain(value, name) for name, value in values.items()}
+
+
+def new_delivery_id(now: datetime) -> str:
+    """Return 32 hex digits: the ids of one hour lie together in the index, which may be larger than the memory."""
+    return f"{int(now.timestamp()) >> 12 & 0xFFFF:04x}{os.urandom(14).hex()}"
 
 
 class StateRows(NamedTuple):

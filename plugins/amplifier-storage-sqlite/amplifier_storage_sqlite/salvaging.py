@@ -23,6 +23,7 @@ from .carving import Pages, Row
 from .checking import incomplete_sessions
 from .counting import count_deliveries
 from .faults import DamageError
+from .ordering import restore_order
 from .rows import SESSIONS
 from .schema import MIGRATIONS, upgrade
 from .searching import rebuild_index
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 LOST_RECORD = "its record was damaged; its messages were salvaged"
 _CHECKED = ("sessions", "histories", "messages", "documents")
+_UNCHECKED = {"sessions": ("id", "recent", "listed")}
 
 
 class Shape(NamedTuple):
@@ -96,6 +98,7 @@ class Salvage:
         count_deliveries(self.db)
         self._link_histories()
         self._rebuild_records()
+        restore_order(self.db)
         self.lost += [f"{count} rows of {table} are damaged" for table, count in sorted(refused.items())]
         self.lost += [f"page {page} of the file is unreadable" for page in sorted(pages.bad)[:20]]
         self.lost += [f"{len(pages.bad) - 20} more pages are unreadable"] if len(pages.bad) > 20 else []
@@ -105,7 +108,7 @@ class Salvage:
     def _insert(self, shape: Shape, row: Row) -> bool:
         values = shape.columns(row)
         if shape.table in _CHECKED and "digest" in values:
-            *checked, digest = [value for name, value in values.items() if (shape.table, name) != ("sessions", "id")]
+            *checked, digest = [value for name, value in values.items() if name not in _UNCHECKED.get(shape.table, ())]
             if digest != checksum(*checked):  # type: ignore[arg-type]  # a number with a fraction is no column of ours
                 if shape.table == "sessions":
                     self.damaged.append(values)

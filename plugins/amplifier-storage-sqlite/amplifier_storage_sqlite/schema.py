@@ -11,6 +11,7 @@ from amplifier_core.errors import StoreUnavailable
 
 from .counting import COUNTING
 from .faults import damage_error
+from .ordering import ORDERING
 from .values import checksum, dumps, field_of, loads, plain, without_field
 
 if TYPE_CHECKING:
@@ -323,6 +324,7 @@ MIGRATIONS: tuple[tuple[Step, ...], ...] = (
     _FOURTEENTH,
     _FIFTEENTH,
     COUNTING,
+    ORDERING,
 )
 """The n-th brings a file of version n to version n + 1. Released ones are never changed."""
 

@@ -6,6 +6,7 @@ transaction: record and messages change together.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -15,6 +16,7 @@ from amplifier_core.storage import SessionRecord
 
 from . import histories
 from .faults import DamageError, IndexDamage
+from .ordering import newest, next_number
 from .rows import SESSIONS, pause_collection
 from .values import checksum, join_columns, micros, unplain
 
@@ -33,14 +35,17 @@ COLUMNS = ", ".join((*NAMES, "digest"))
 _in_order = itemgetter(*NAMES)
 _COUNT, _UPDATED, _HISTORY = map(NAMES.index, ("message_count", "updated", "history"))
 _ADVANCE = "UPDATE sessions SET message_count = ?, updated = ?, digest = ? WHERE session_id = ?"
+_ADVANCE_LISTED = "UPDATE sessions SET message_count = ?, updated = ?, digest = ?, recent = ? WHERE session_id = ?"
 AFTER = "\uffff"
 """Appended to a prefix, this sorts after every id with the prefix: ids are ASCII."""
 _INSERT = (
-    f"INSERT INTO sessions ({COLUMNS}) VALUES ({', '.join(':' + name for name in NAMES)}, :digest) "
+    f"INSERT INTO sessions ({COLUMNS}, recent) VALUES ({', '.join(':' + name for name in NAMES)}, :digest, :recent) "
     "ON CONFLICT (session_id) DO NOTHING"
 )
 
-_SPAWNED = "parent_id = ? AND fork_of IS NULL AND event_id IS NULL"
+_SPAWNED = "parent_id = :parent_id AND fork_of IS NULL AND event_id IS NULL"
+_COUNT_SPAWNED = f"SELECT count(*) FROM sessions WHERE {_SPAWNED}"
+_READ = f"SELECT {COLUMNS}, recent FROM sessions WHERE session_id = ?"
 
 _EXPIRED = """
 WITH woken AS (
@@ -68,19 +73,24 @@ WHERE id = :session_id AND NOT EXISTS (SELECT 1 FROM sessions WHERE session_id =
 class KnownSession:
     """Hold what one more turn of a session needs of its record: the unchanged columns are sealed once.
 
-    Invariant: a turn changes `updated` and `message_count` alone, which are neighbours in `NAMES`.
+    Invariants: a turn changes `updated` and `message_count` alone, which are neighbours in `NAMES`. The session has a
+    number: see `ordering`.
     """
 
-    __slots__ = ("_after", "_before", "count", "history")
+    __slots__ = ("_after", "_before", "_columns", "count", "history")
 
     def __init__(self, columns: Sequence[Any]) -> None:
         self.history: int = columns[_HISTORY]
         self.count: int = columns[_COUNT]
-        self._before = crc32(join_columns([*columns[:_UPDATED], ""]))
-        self._after = join_columns(["", *columns[_COUNT + 1 :]])
+        self._columns: Sequence[Any] | None = columns
+        self._before, self._after = 0, b""
 
     def seal(self, updated: int, count: int) -> int:
         """Return the `checksum` of the record after a turn."""
+        if self._columns is not None:  # not before a turn: many a new session has none
+            self._before = crc32(join_columns([*self._columns[:_UPDATED], ""]))
+            self._after = join_columns(["", *self._columns[_COUNT + 1 :]])
+            self._columns = None
         return crc32(b"%d\0%d%b" % (updated, count, self._after), self._before)
 
 
@@ -89,16 +99,17 @@ def create(db: sqlite3.Connection, row: Mapping[str, Column]) -> SessionRecord:
     source: int | None = None
     fork_at: Any = None
     if row["fork_of"] is not None:
-        source_row = load_row(db, str(row["fork_of"]))
-        source, count, fork_at = source_row["history"], source_row["message_count"], row["fork_at"]
+        source_row = _read_row(db, str(row["fork_of"]))
+        source, count, fork_at = source_row[_HISTORY], source_row[_COUNT], row["fork_at"]
         fork_at = count if fork_at is None else int(fork_at)
         if not 0 <= fork_at <= count:
             raise IndexError(f"fork point {fork_at} is not within 0 and {count}")
     _refuse_circle(db, row["session_id"], row["parent_id"])
     history = histories.begin(db, source, fork_at or 0)
     inserted = seal({**row, "fork_at": fork_at, "message_count": fork_at or 0, "history": history})
-    if not db.execute(_INSERT, inserted).rowcount:
+    if not db.execute(_INSERT, {**inserted, "recent": next_number(db)}).rowcount:
         raise SessionExists(str(row["session_id"]))
+    getattr(db, "known_sessions", {})[row["session_id"]] = KnownSession(_in_order(inserted))
     return SESSIONS.item([inserted[name] for name in SESSIONS.names])
 
 
@@ -108,7 +119,10 @@ def append(db: sqlite3.Connection, session_id: str, bodies: Sequence[Column], at
     The connection of the writer knows the records of the last turns: see `WritingConnection`.
     """
     known = getattr(db, "known_sessions", {})
-    session = known.pop(session_id, None) or KnownSession(_read_row(db, session_id))
+    session, is_listed = known.pop(session_id, None), False
+    if session is None:
+        *columns, number = _read_row(db, session_id)
+        session, is_listed = KnownSession(columns), number is None
     if session.count != at:
         raise SessionConflict(
             session_id,
@@ -120,7 +134,12 @@ def append(db: sqlite3.Connection, session_id: str, bodies: Sequence[Column], at
     histories.extend(db, session.history, at, bodies)
     session.count = count = at + len(bodies)
     updated = micros(now)
-    if not db.execute(_ADVANCE, (count, updated, session.seal(updated, count), session_id)).rowcount:
+    changed = (count, updated, session.seal(updated, count))
+    if is_listed:
+        changes = db.execute(_ADVANCE_LISTED, (*changed, next_number(db), session_id))
+    else:
+        changes = db.execute(_ADVANCE, (*changed, session_id))
+    if not changes.rowcount:
         raise IndexDamage(f"the index of the session ids does not know '{session_id}'")
     known[session_id] = session
     return count
@@ -133,8 +152,7 @@ def update(db: sqlite3.Connection, session_id: str, changes: Mapping[str, Column
 
 def get(db: sqlite3.Connection, session_id: str) -> SessionRecord:
     """Return one record."""
-    row = load_row(db, session_id)
-    return SESSIONS.item([row[name] for name in SESSIONS.names])
+    return SESSIONS.item(_read_row(db, session_id)[:_HISTORY])  # `NAMES` begins with those of a record
 
 
 def find(db: sqlite3.Connection, prefix: str, limit: int) -> list[SessionRecord]:
@@ -152,22 +170,21 @@ def find_expired(db: sqlite3.Connection, before: int, keep: int, limit: int) -> 
 def list_sessions(db: sqlite3.Connection, wanted: Mapping[str, Column], limit: int | None) -> list[SessionRecord]:
     """Return sessions with these column values, the last updated first."""
     where = " AND ".join(f"{name} = :{name}" for name in wanted) or "TRUE"
-    query = f"SELECT {COLUMNS} FROM sessions WHERE {where} ORDER BY updated DESC, id DESC LIMIT :limit"
-    rows = db.execute(query, {**wanted, "limit": -1 if limit is None else limit})
+    if "parent_id" in wanted or (limit is None and not wanted):
+        return _list_all(db, where, wanted)[:limit]
+    rows = db.execute(newest(COLUMNS, where), {**wanted, "limit": -1 if limit is None else limit})
     with pause_collection():
-        return [listed_record(db, row) for row in rows]
+        return [_record_at(db, row) for row in rows]
 
 
 def list_spawned(db: sqlite3.Connection, session_id: str) -> list[SessionRecord]:
     """Return the sessions spawned by a session, the last updated first."""
-    query = f"SELECT {COLUMNS} FROM sessions WHERE {_SPAWNED} ORDER BY updated DESC, id DESC"
-    with pause_collection():
-        return [listed_record(db, row) for row in db.execute(query, (session_id,))]
+    return _list_all(db, _SPAWNED, {"parent_id": session_id})
 
 
 def count_spawned(db: sqlite3.Connection, session_id: str) -> int:
     """Return how many sessions a session spawned."""
-    return int(db.execute(f"SELECT count(*) FROM sessions WHERE {_SPAWNED}", (session_id,)).fetchone()[0])
+    return int(db.execute(_COUNT_SPAWNED, {"parent_id": session_id}).fetchone()[0])
 
 
 def length(db: sqlite3.Connection, session_id: str) -> int:
@@ -177,10 +194,10 @@ def length(db: sqlite3.Connection, session_id: str) -> int:
 
 def read(db: sqlite3.Connection, session_id: str, start: int, stop: int | None) -> list[Message]:
     """Return the messages from `start` up to `stop`, as far as the history goes."""
-    row = load_row(db, session_id)
-    count = row["message_count"]
+    row = _read_row(db, session_id)
+    count = row[_COUNT]
     try:
-        return histories.read(db, row["history"], max(0, start), count if stop is None else min(stop, count))
+        return histories.read(db, row[_HISTORY], max(0, start), count if stop is None else min(stop, count))
     except DamageError as damage:
         raise DamageError(f"{damage}; see: amplifier session repair {session_id}") from None
 
@@ -201,26 +218,30 @@ def delete(db: sqlite3.Connection, session_id: str) -> None:
 
 
 def load_row(db: sqlite3.Connection, session_id: str) -> dict[str, Any]:
-    """Return the columns of a session. Raises `SessionNotFound`, `DamageError`."""
-    return dict(zip(NAMES, _read_row(db, session_id), strict=True))
+    """Return the columns of a session, with its number. Raises `SessionNotFound`, `DamageError`."""
+    return dict(zip((*NAMES, "recent"), _read_row(db, session_id), strict=True))
 
 
 def _read_row(db: sqlite3.Connection, session_id: str) -> Sequence[Any]:
-    """Return the columns of a session in the order of `NAMES`. Raises as `load_row` does."""
-    row = db.execute(f"SELECT {COLUMNS} FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+    """Return the columns of a session in the order of `NAMES`, then its number. Raises as `load_row` does."""
+    row = db.execute(_READ, (session_id,)).fetchone()
     if row is None:
         # the row may be there, and only the index of the ids may have lost it
         if db.execute("SELECT 1 FROM sessions NOT INDEXED WHERE session_id = ?", (session_id,)).fetchone():
             raise IndexDamage(f"the index of the session ids does not know '{session_id}'")
         raise SessionNotFound(session_id)
-    return _verify(row)
+    *sealed, number = row
+    return [*_verify(sealed), number]
 
 
 def change(db: sqlite3.Connection, row: Mapping[str, Any], changes: Mapping[str, Column]) -> None:
     """Set columns of a row from `load_row`."""
     _forget(db, row["session_id"])
+    changed = seal({**row, **changes})
+    if row["recent"] is None:
+        changes = {**changes, "recent": next_number(db)}
     assignments = ", ".join(f"{name} = :{name}" for name in (*changes, "digest"))
-    db.execute(f"UPDATE sessions SET {assignments} WHERE session_id = :session_id", seal({**row, **changes}))
+    db.execute(f"UPDATE sessions SET {assignments} WHERE session_id = :session_id", {**changed, **changes})
 
 
 def _refuse_circle(db: sqlite3.Connection, session_id: Any, parent_id: Any) -> None:
@@ -254,6 +275,24 @@ def _verify(row: Sequence[Any]) -> Sequence[Any]:
             f"the record of session {columns[0]!r} is not what was written; deleting it leaves the others"
         )
     return columns
+
+
+def _list_all(db: sqlite3.Connection, where: str, wanted: Mapping[str, Column]) -> list[SessionRecord]:
+    """Return sessions, the last updated first; one sort of all is cheaper than a walk in the order of an index."""
+    rows = db.execute(f"SELECT {COLUMNS} FROM sessions WHERE {where} ORDER BY id DESC", wanted).fetchall()
+    with suppress(TypeError):  # a damaged time
+        rows.sort(key=itemgetter(_UPDATED), reverse=True)
+    with pause_collection():
+        return [listed_record(db, row) for row in rows]
+
+
+def _record_at(db: sqlite3.Connection, row: Sequence[Any]) -> SessionRecord:
+    """Return the record of a row of `newest`. Raises `IndexDamage` if the index has a wrong time."""
+    *columns, at, _ = row
+    record = listed_record(db, columns)
+    if at != columns[_UPDATED] and columns[-1] == checksum(*columns[:-1]):
+        raise IndexDamage(f"an index of the sessions has a wrong time for {columns[0]!r}")
+    return record
 
 
 def listed_record(db: sqlite3.Connection, row: Sequence[Any]) -> SessionRecord:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
-from uuid import uuid4
 
 from amplifier_core.ids import validate_session_id
 from amplifier_core.storage import Delivery, check_changes
@@ -17,7 +16,7 @@ from . import inbox, integrity, sessions
 from .document_store import SqliteDocuments
 from .opening import open_store, place_of
 from .reader import Reader
-from .rows import DELIVERIES, EVENTS, SESSIONS, encode, encode_state, number_events
+from .rows import DELIVERIES, EVENTS, SESSIONS, encode, encode_state, new_delivery_id, number_events
 from .values import Column, dumps, micros, moment, plain, unplain
 from .view_store import SqliteViews
 from .writer import Writer
@@ -200,7 +199,8 @@ class SqliteStore(SqliteDocuments, SqliteViews):
         """Accept an event, or record its refusal."""
         now = now or _now()
         bare = replace(event, state=None, state_changes=None)
-        delivery = Delivery(uuid4().hex, project, queue, trigger, bare, available_at=now, created=now, updated=now)
+        delivery_id = new_delivery_id(now)
+        delivery = Delivery(delivery_id, project, queue, trigger, bare, available_at=now, created=now, updated=now)
         if admission is not None:
             delivery = replace(delivery, key=admission.key, priority=admission.priority)
         if refused is not None:

@@ -197,6 +197,8 @@ def _insert(db: sqlite3.Connection, kind: str, rows: Sequence[Mapping[str, Any]]
             values["key"] = encode_key(row["key"])
         if kind == "deliveries":
             values |= {name: field_of(values["event"], name) for name in ("event_id", "cause")}
+        if kind == "sessions":
+            values["listed"] = values["updated"]
         if table.sealed:
             values["digest"] = checksum(*[values[name] for name in table.fields[: table.sealed]]) + fault
         marks = ", ".join(f":{name}" for name in values)

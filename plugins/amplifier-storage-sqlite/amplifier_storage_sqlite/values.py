@@ -42,6 +42,8 @@ def plain(value: object, where: str = "value") -> Column:
         return value
     if not isinstance(value, str):
         raise TypeError(f"{where}: {type(value).__name__} is not text")
+    if value.isascii():
+        return value
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -76,7 +78,7 @@ def dumps(value: object, where: str = "value") -> Column:
     """Return `value` as compact JSON. Raises `TypeError`, naming the place below `where`, for a value without a JSON
     form.
     """
-    return plain(to_json(value, where), where)
+    return "{}" if value == {} else plain(to_json(value, where), where)
 
 
 def loads(column: Any) -> Any:

@@ -18,6 +18,7 @@ from amplifier_core.triggers import TriggerEvent, TriggerType
 from .admission import OPEN
 from .counting import FINISHED
 from .faults import IndexDamage
+from .ordering import newest
 from .rows import DELIVERIES, pause_collection
 from .sessions import COLUMNS, listed_record
 from .values import moment, unplain
@@ -63,8 +64,8 @@ _PAGE = """SELECT created, id FROM deliveries WHERE {} AND (created, id) < (?, ?
 _RATES = """SELECT (created - ?) / ? AS step, count(*) FROM deliveries WHERE {} AND created >= ? GROUP BY step"""
 
 _TEXTS = "name || char(10) || session_id || char(10) || bundle"
-_HAS_FOLDED = f"has_text({_TEXTS}, ?)"
-_HAS_TEXT = f"(instr(lower({_TEXTS}), ?) OR (length(CAST({_TEXTS} AS BLOB)) <> length({_TEXTS}) AND {_HAS_FOLDED}))"
+_HAS_FOLDED = f"has_text({_TEXTS}, :text)"
+_HAS_TEXT = f"(instr(lower({_TEXTS}), :text) OR (length(CAST({_TEXTS} AS BLOB)) <> length({_TEXTS}) AND {_HAS_FOLDED}))"
 """For a text in ASCII. `lower` leaves other letters, such as a sharp s, which stands for two of ASCII."""
 
 
@@ -113,27 +114,28 @@ def session_page(
     db: sqlite3.Connection, project: Column, statuses: Collection[str], text: str, before: Column, limit: int
 ) -> list[SessionRecord]:
     """Return the sessions of a page, the last changed first. Raises `SessionNotFound`."""
-    where, values = ["TRUE"], list[Any]()
+    where, values = ["TRUE"], dict[str, Any](limit=limit, text=text.casefold())
     if before is not None:
         cursor = db.execute("SELECT updated, id FROM sessions WHERE session_id = ?", (before,)).fetchone()
         if cursor is None:
             raise SessionNotFound(str(unplain(before)))
-        where, values = ["(updated, id) < (?, ?)"], [*cursor]
+        where = ["({at}, id) < (:before_at, :before_id)"]
+        values |= {"before_at": cursor[0], "before_id": cursor[1]}
     if project is not None:
-        where, values = [*where, "project = ?"], [*values, project]
+        where.append("project = :project")
+        values["project"] = project
     if statuses:
-        where, values = [*where, f"status IN ({', '.join('?' * len(statuses))})"], [*values, *statuses]
+        named = {f"status_{at}": status for at, status in enumerate(statuses)}
+        where.append(f"status IN (:{', :'.join(named)})")
+        values |= named
     if text:
         has_text: Callable[..., bool] = lambda texts, text: text in str(unplain(texts)).casefold()  # noqa: E731
         db.create_function("has_text", 2, has_text, deterministic=True)
-        is_plain, folded = text.isascii() and "\0" not in text, text.casefold()
-        where += [_HAS_TEXT if is_plain else _HAS_FOLDED]
-        values += [folded, folded] if is_plain else [folded]
-    query = f"SELECT id FROM sessions WHERE {' AND '.join(where)} ORDER BY updated DESC, id DESC LIMIT ?"
-    found = db.execute(query, (*values, limit)).fetchall()
+        where.append(_HAS_TEXT if text.isascii() and "\0" not in text else _HAS_FOLDED)
+    found = db.execute(newest("", " AND ".join(where)), values).fetchall()
     query = f"SELECT {COLUMNS} FROM sessions WHERE id = ?"
     with pause_collection():
-        return [listed_record(db, _row(db, query, its_id)) for (its_id,) in found]
+        return [listed_record(db, _row(db, query, its_id)) for _, its_id in found]
 
 
 def _ranges(db: sqlite3.Connection, project: Column, queue: Column) -> Iterator[tuple[Kind, Sequence[Any]]]:

@@ -6,11 +6,13 @@ import sqlite3
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from .faults import closed_error, is_index_damage, store_error
 from .opening import place_of, require_place
+from .waking import call_in, watch_calls
 
 if TYPE_CHECKING:
     import asyncio
@@ -78,6 +80,7 @@ class Writer:
         import asyncio  # not at import: reads need none
 
         loop = asyncio.get_running_loop()
+        watch_calls(loop)
         future: asyncio.Future[T] = loop.create_future()
         self._put(Job(work, future, loop))
         return await future
@@ -203,7 +206,7 @@ def _notify(batch: list[Job], outcomes: list[Outcome]) -> None:
             _resolve(resolved)
         else:
             with suppress(RuntimeError):  # the loop is closed, and nobody waits
-                loop.call_soon_threadsafe(_resolve, resolved)
+                call_in(loop, partial(_resolve, resolved))
 
 
 def _resolve(resolved: list[tuple[AnyFuture, Outcome]]) -> None:

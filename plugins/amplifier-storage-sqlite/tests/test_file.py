@@ -239,6 +239,7 @@ async def test_a_list_from_an_index_with_a_wrong_time_is_right(path: Path, monke
     store = open_sqlite({"path": path})
     await store.create(SessionRecord("s", name="kept"))
     await store.close()
+    _execute(path, SETTLE)
     [(page,)] = _execute(path, "SELECT rootpage FROM sqlite_master WHERE name = 'sessions_by_time'")
     [(updated,)] = _execute(path, "SELECT updated FROM sessions")
     content = bytearray(path.read_bytes())
@@ -247,7 +248,8 @@ async def test_a_list_from_an_index_with_a_wrong_time_is_right(path: Path, monke
     content[at + 5] ^= 1
     path.write_bytes(content)
     store = open_sqlite({"path": path})
-    assert [(each.session_id, each.name, each.error) for each in await store.sessions()] == [("s", "kept", None)]
+    found = await store.sessions(limit=9)  # in the order of the index
+    assert [(each.session_id, each.name, each.error) for each in found] == [("s", "kept", None)]
     await store.close()
     assert _execute(path, "PRAGMA integrity_check") == [("ok",)]
 
@@ -257,6 +259,7 @@ async def test_an_index_that_knows_lost_rows_is_no_reason_to_forget_them(path: P
     await store.create(SessionRecord("s"))
     await store.create(SessionRecord("t"))
     await store.close()
+    _execute(path, SETTLE)
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         row = db.execute("SELECT * FROM sqlite_master WHERE name = 'sessions_by_time'").fetchone()
         db.execute("PRAGMA writable_schema = ON")
@@ -298,6 +301,8 @@ def _at_version(path: Path, version: int, *statements: str) -> None:
             db.execute(statement)
 
 
+SETTLE = "UPDATE sessions SET recent = NULL, listed = updated"
+"""Lets sessions move in their indexes."""
 FIRST_SESSIONS = """INSERT INTO sessions VALUES
     (1, 's', NULL, NULL, NULL, 'one', '', '', '', '/p', 'idle', NULL, 1, 2, 3, 1, NULL, '{}', '{}'),
     (2, 'fork', 's', 's', 2, 'two', '', '', '', '/p', 'idle', NULL, 3, 4, 3, 1, NULL, '{}', '{}'),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -264,3 +265,13 @@ async def test_a_postponed_delivery_is_made_due_and_no_other(store: SqliteStore,
     again = await each.claim("/p", "queue", owner="me", lease=60, session_id="s")
     assert again is not None
     assert (again.delivery_id, again.attempts) == (delivery.delivery_id, 1)
+
+
+async def test_the_ids_of_deliveries_of_one_hour_lie_together(store: SqliteStore) -> None:
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    days = [at + timedelta(days=day, minutes=minute) for day in range(3) for minute in range(5)]
+    stored = [await store.enqueue("/p", "q", "t", TriggerEvent(TriggerType.MANUAL, "t"), now=now) for now in days]
+    ids = [each.delivery_id for each in stored if each is not None]
+    assert len(set(ids)) == len({each[4:] for each in ids}) == 15
+    assert len({each[:4] for each in ids}) == 3
+    assert all(re.fullmatch("[0-9a-f]{32}", each) for each in ids)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amplifier_core.errors import SessionConflict, SessionNotFound, StoreDamaged
+from amplifier_core.errors import SessionConflict, SessionExists, SessionNotFound, StoreDamaged
 from amplifier_core.storage import SessionRecord
 from amplifier_storage_sqlite import open_sqlite, sessions
 from amplifier_storage_sqlite.values import checksum
@@ -50,6 +50,26 @@ async def test_every_turn_is_sealed_as_a_whole_record_is(store: SqliteStore, nam
         assert row[-1] == checksum(*row[:-1])
     found = await store.get("s")
     assert (found.name, found.metadata, found.message_count) == (record.name, record.metadata, 8)
+
+
+async def test_the_first_turn_of_a_new_session_reads_no_record(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.create(SessionRecord("new", name="é", config={"k": [1]}))
+    with monkeypatch.context() as patched:
+        patched.delattr(sessions, "_read_row")
+        assert await store.append("new", TURN, at=0) == 2
+    assert (await store.get("new")).message_count == 2  # its checksum is right
+    assert await store.examine("new") == []
+
+
+async def test_a_session_that_could_not_be_made_is_not_known(known: SqliteStore) -> None:
+    for _ in range(2):
+        with pytest.raises(SessionExists):
+            await known.create(SessionRecord("s", name="another"))
+        assert await known.append("s", [], at=2) == 2
+    assert await known.append("s", TURN, at=2) == 4
+    assert (await known.get("s")).name == ""
 
 
 async def test_changed_fields_stay_changed(known: SqliteStore) -> None:

@@ -76,6 +76,7 @@ async def test_an_undamaged_store_is_salvaged_row_by_row(path: Path) -> None:
     tables = [name for (name,) in named if not name.startswith(("document_index", "message_index"))]
     assert set(tables) >= {"sessions", "messages", "histories", "deliveries", "events", "trigger_states", "cuts"}
     assert _execute(path, "SELECT count(*) FROM documents") == [[(19,)]]
+    _execute(path, "UPDATE sessions SET recent = NULL, listed = updated")  # as a salvaged store lists them
     for table in tables:
         [before], [after] = (_execute(each, f"SELECT * FROM {table} ORDER BY 1, 2") for each in (path, found.path))
         assert after == before, table

@@ -30,6 +30,7 @@ KILLS = int(os.environ.get("KILLS", "4"))
 MADE_ANEW = {
     **{key: {"low": "", "high": "", "history": "", "project": ""} for key in ("message_spans", "message_projects")},
     "delivery_counts": dict.fromkeys(("project", "queue", "trigger", "state", "count"), "counted as deliveries arrive"),
+    "sessions": dict.fromkeys(("recent", "listed"), "each is listed under the time of its last change"),
     "document_texts": {"words": "the words of its document", "id": "a number in the order of arrival"},
     "deliveries": {"lease_until": "a claim ends with the copy", **dict.fromkeys(("event_id", "cause"), "of its event")},
     "triggers": {"id": "a number for the name"},

@@ -90,7 +90,14 @@ async def test_a_fork_now_reads_the_end_of_the_history_alone(length: int, store:
     counting = Reads(store)
     fork = await fork_stored(counting, await stored(store, messages, length))  # type: ignore[arg-type]  # it is one
     assert (fork.fork_at, fork.turn_count) == (4 * length, length)
-    assert counting.messages <= 40
+    assert counting.messages == 1
+
+
+async def test_a_fork_of_a_short_running_session_counts_its_running_turn(store: DurableStore) -> None:
+    await stored(store, [*turn(1), {"role": "user", "content": "more"}], 1)
+    await store.update("source", status="running")
+    fork = await fork_stored(store, await store.get("source"))
+    assert (fork.fork_at, fork.turn_count) == (5, 2)
 
 
 @pytest.mark.parametrize("calls", [1, 40, 200])
