@@ -54,6 +54,8 @@ WHERE id = (
 RETURNING {DELIVERIES.columns}
 """
 
+_KEEP_STATE = """INSERT INTO trigger_states (trigger, key, value) VALUES (?, ?, ?)
+ON CONFLICT (trigger, key) DO UPDATE SET value = excluded.value"""
 _TRIGGER = "SELECT id FROM triggers WHERE project = ? AND trigger = ?"
 
 _ONCE = "ON CONFLICT (project, queue, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING"
@@ -163,7 +165,7 @@ def save_trigger_state(db: sqlite3.Connection, project: Column, trigger: Column,
     gone = [(its_id, key) for key, value in state.rows if value is None]
     kept = [(its_id, key, value) for key, value in state.rows if value is not None]
     db.executemany("DELETE FROM trigger_states WHERE trigger = ? AND key = ?", gone)
-    db.executemany("REPLACE INTO trigger_states (trigger, key, value) VALUES (?, ?, ?)", kept)
+    db.executemany(_KEEP_STATE, kept)
 
 
 def claim(db: sqlite3.Connection, values: Mapping[str, Column]) -> Delivery | None:

@@ -317,6 +317,19 @@ _FIFTEENTH = (
     make_message_index,
 )
 
+# A look at a key reads no long value beside it: in a table without rowids, it reads the whole row.
+_STATES_BY_KEY = (
+    "ALTER TABLE trigger_states RENAME TO eighth_trigger_states",
+    """CREATE TABLE trigger_states (
+        trigger INTEGER NOT NULL REFERENCES triggers (id),
+        key TEXT NOT NULL,
+        value TEXT NOT NULL,
+        PRIMARY KEY (trigger, key)
+    )""",
+    "INSERT INTO trigger_states SELECT trigger, key, value FROM eighth_trigger_states",
+    "DROP TABLE eighth_trigger_states",
+)
+
 Step = str | Callable[["sqlite3.Connection"], None]
 MIGRATIONS: tuple[tuple[Step, ...], ...] = (
     *(_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH, _NINTH, _TENTH, _ELEVENTH, _TWELFTH),
@@ -324,7 +337,7 @@ MIGRATIONS: tuple[tuple[Step, ...], ...] = (
     _FOURTEENTH,
     _FIFTEENTH,
     COUNTING,
-    ORDERING,
+    (*ORDERING, *_STATES_BY_KEY),
 )
 """The n-th brings a file of version n to version n + 1. Released ones are never changed."""
 

@@ -8,6 +8,7 @@ import re
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +24,6 @@ from amplifier_storage_sqlite.values import Column, micros
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from pathlib import Path
 
     from amplifier_core.storage import DurableStore, Overlap
     from amplifier_storage_sqlite.store import SqliteStore
@@ -275,3 +275,20 @@ async def test_the_ids_of_deliveries_of_one_hour_lie_together(store: SqliteStore
     assert len(set(ids)) == len({each[4:] for each in ids}) == 15
     assert len({each[:4] for each in ids}) == 3
     assert all(re.fullmatch("[0-9a-f]{32}", each) for each in ids)
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="no /proc/self/io counts what is read")
+async def test_a_long_value_of_a_state_is_not_read_for_its_other_keys(store: SqliteStore) -> None:
+    await store.save_trigger_state("/p", "trigger", {"files": "x" * 9_000_000, "last": 0})
+    before = _bytes_read()
+    for number in range(3):
+        event = TriggerEvent(TriggerType.CUSTOM, "test", state_changes={"last": number, f"new-{number}": 1})
+        await store.enqueue("/p", "queue", "trigger", event)
+    assert _bytes_read() - before < 1_000_000
+    state = await store.trigger_state("/p", "trigger")
+    assert (len(state.pop("files")), state) == (9_000_000, {"last": 2, "new-0": 1, "new-1": 1, "new-2": 1})
+
+
+def _bytes_read() -> int:
+    """Return how many bytes this process has read."""
+    return int(Path("/proc/self/io").read_text().split()[1])

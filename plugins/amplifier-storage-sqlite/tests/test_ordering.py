@@ -162,6 +162,19 @@ async def test_a_store_of_before_keeps_its_order(released: Path) -> None:
     assert administer_sqlite({"path": released}).check() == []
 
 
+async def test_a_store_of_before_keeps_the_states_of_its_triggers(released: Path) -> None:
+    with closing(sqlite3.connect(released)) as db, db:
+        db.execute("INSERT INTO triggers VALUES (900, '/p', 'first'), (901, '/p', 'second')")
+        states = "INSERT INTO trigger_states VALUES (900, 'a', '1'), (900, 'long', ?), (901, 'a', '2')"
+        db.execute(states, (f'"{"x" * 20_000}"',))
+    store = open_sqlite({"path": released})
+    await store.save_trigger_state("/p", "first", {"a": 3, "b": 4}, merge=True)
+    assert await store.trigger_state("/p", "first") == {"a": 3, "b": 4, "long": "x" * 20_000}
+    assert await store.trigger_state("/p", "second") == {"a": 2}
+    await store.close()
+    assert administer_sqlite({"path": released}).check() == []
+
+
 async def test_a_migrated_store_has_the_tables_and_indexes_of_a_new_one(released: Path) -> None:
     new = released.with_name("new.db")
     shapes = []
