@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from amplifier_core.waking import call_in, watch_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +33,9 @@ class Worker:
 
     async def run(self, work: Callable[[], T]) -> T:
         """Return the result of `work`; started work is finished even for a cancelled caller."""
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        watch_calls(loop)
+        future: asyncio.Future[T] = loop.create_future()
         with self._lock:
             if self._thread is None:
                 # a daemon: a program without `close` ends all the same, and loses nothing acknowledged
@@ -57,7 +62,7 @@ class Worker:
             except Exception as raised:
                 error = raised
             with suppress(RuntimeError):  # its event loop has ended, and nobody waits
-                future.get_loop().call_soon_threadsafe(_settle, future, result, error)
+                call_in(future.get_loop(), partial(_settle, future, result, error))
 
 
 def _settle(future: asyncio.Future[Any], result: object, error: Exception | None) -> None:

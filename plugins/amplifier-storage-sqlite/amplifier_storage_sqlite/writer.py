@@ -10,9 +10,10 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
+from amplifier_core.waking import call_in, watch_calls
+
 from .faults import closed_error, is_index_damage, store_error
 from .opening import place_of, require_place
-from .waking import call_in, watch_calls
 
 if TYPE_CHECKING:
     import asyncio

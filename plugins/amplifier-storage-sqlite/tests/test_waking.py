@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from amplifier_core.storage import SessionRecord
+from amplifier_core.waking import call_in, watch_calls
 from amplifier_storage_sqlite import open_sqlite
-from amplifier_storage_sqlite.waking import call_in, watch_calls
 
 
 class WithoutFiles(asyncio.SelectorEventLoop):
