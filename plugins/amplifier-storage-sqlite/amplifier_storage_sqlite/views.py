@@ -25,7 +25,7 @@ from .values import moment, unplain
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from amplifier_core.storage import SessionRecord
 
@@ -62,11 +62,6 @@ KINDS = (
 _PAGE = """SELECT created, id FROM deliveries WHERE {} AND (created, id) < (?, ?) AND (created, id) > (?, ?)
     ORDER BY created DESC, id DESC LIMIT ?"""
 _RATES = """SELECT (created - ?) / ? AS step, count(*) FROM deliveries WHERE {} AND created >= ? GROUP BY step"""
-
-_TEXTS = "name || char(10) || session_id || char(10) || bundle"
-_HAS_FOLDED = f"has_text({_TEXTS}, :text)"
-_HAS_TEXT = f"(instr(lower({_TEXTS}), :text) OR (length(CAST({_TEXTS} AS BLOB)) <> length({_TEXTS}) AND {_HAS_FOLDED}))"
-"""For a text in ASCII. `lower` leaves other letters, such as a sharp s, which stands for two of ASCII."""
 
 
 def delivery_page(
@@ -114,7 +109,7 @@ def session_page(
     db: sqlite3.Connection, project: Column, statuses: Collection[str], text: str, before: Column, limit: int
 ) -> list[SessionRecord]:
     """Return the sessions of a page, the last changed first. Raises `SessionNotFound`."""
-    where, values = ["TRUE"], dict[str, Any](limit=limit, text=text.casefold())
+    where, values = ["TRUE"], dict[str, Any](limit=limit)
     if before is not None:
         cursor = db.execute("SELECT updated, id FROM sessions WHERE session_id = ?", (before,)).fetchone()
         if cursor is None:
@@ -129,9 +124,13 @@ def session_page(
         where.append(f"status IN (:{', :'.join(named)})")
         values |= named
     if text:
-        has_text: Callable[..., bool] = lambda texts, text: text in str(unplain(texts)).casefold()  # noqa: E731
-        db.create_function("has_text", 2, has_text, deterministic=True)
-        where.append(_HAS_TEXT if text.isascii() and "\0" not in text else _HAS_FOLDED)
+        folded = text.casefold()
+
+        def has_text(name: Column, session_id: str, bundle: Column) -> bool:
+            return folded in f"{unplain(name)}\n{session_id}\n{unplain(bundle)}".casefold()
+
+        db.create_function("has_text", 3, has_text, deterministic=True)
+        where.append("has_text(name, session_id, bundle)")  # `lower` of SQLite knows the letters of ASCII alone
     found = db.execute(newest("", " AND ".join(where)), values).fetchall()
     query = f"SELECT {COLUMNS} FROM sessions WHERE id = ?"
     with pause_collection():
