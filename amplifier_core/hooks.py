@@ -173,10 +173,10 @@ class HookRegistry:
         """
         entries, gate = self._handlers.get(event, ()), self._gate if event == _TOOL_PRE else None
         if gate is None:
-            if entries.__class__ is _Observers:
-                _tell(entries, event, data)
-                return _continue_with(data)
             if not entries:
+                return _continue_with(data)
+            if type(entries) is _Observers:
+                _tell(entries, event, data)
                 return _continue_with(data)
         payload = {**self._defaults, **data, "timestamp": _timestamp()}
         if event in CORRELATED:
@@ -188,13 +188,12 @@ class HookRegistry:
         before = _count_cancellations() if sys.exception() else 0  # the count takes a third of an emit
         for entry in entries:
             try:
-                answer = entry.handler(event, payload)
+                handler = entry.handler  # a call of `entry.handler` would look it up as a method
+                answer = handler(event, payload)
+                if type(answer) is CoroutineType or hasattr(answer, "__await__"):
+                    answer = await answer
                 if answer is None:
                     continue
-                if answer.__class__ is CoroutineType or hasattr(answer, "__await__"):
-                    answer = await answer
-                    if answer is None:
-                        continue
                 result = _as_result(answer)
             except (Exception, asyncio.CancelledError) as error:
                 await _raise_cancellation(error, before)

@@ -13,12 +13,37 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_serializer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Self
 
 Visibility = Literal["internal", "developer", "user"]
+
+_new = object.__new__
+_set_fields, _set_names, _set_extra, _set_private = (
+    BaseModel.__dict__[slot].__set__
+    for slot in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+)
 
 
 class _WireModel(BaseModel):
     model_config = ConfigDict(extra="allow", defer_build=True)
+
+    @classmethod
+    def unchecked(cls, **fields: Any) -> Self:
+        """Return a model of values that have the types of their fields already, in a third of the time."""
+        model = _new(cls)
+        values = _default_fields(cls).copy()  # a default is never a list or a mapping
+        values.update(fields)
+        _set_fields(model, values)
+        _set_names(model, set(fields))
+        _set_extra(model, {})
+        _set_private(model, None)
+        return model
+
+
+@cache
+def _default_fields(kind: type[_WireModel]) -> dict[str, Any]:
+    """Return the fields of a model in their order, with their defaults."""
+    return {name: field.default for name, field in kind.model_fields.items()}
 
 
 def decimal_or_error(value: Any) -> Any:
@@ -158,16 +183,8 @@ class ChatRequest(_WireModel):
 
 
 @cache  # built at the first request, as every model
-def _request_parts() -> tuple[Callable[[Any], list[Message]], dict[str, Any]]:
-    """Return the validation of messages, and the fields of an empty request."""
-    return TypeAdapter(list[Message]).validator.validate_python, dict(ChatRequest(messages=[]).__dict__)
-
-
-_new = object.__new__
-_set_fields, _set_names, _set_extra, _set_private = (
-    BaseModel.__dict__[slot].__set__
-    for slot in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
-)
+def _messages_validation() -> Callable[[Any], list[Message]]:
+    return TypeAdapter(list[Message]).validator.validate_python
 
 
 def make_request(messages: Sequence[Mapping[str, Any]], tools: list[ToolSpec] | None = None) -> ChatRequest:
@@ -177,15 +194,7 @@ def make_request(messages: Sequence[Mapping[str, Any]], tools: list[ToolSpec] | 
 
     Raises pydantic's `ValidationError` for a message that is none.
     """
-    validate, template = _request_parts()
-    request: ChatRequest = _new(ChatRequest)
-    fields = template.copy()  # all of them cannot change
-    fields["messages"], fields["tools"] = validate(messages), tools
-    _set_fields(request, fields)
-    _set_names(request, {"messages", "tools"})
-    _set_extra(request, {})
-    _set_private(request, None)
-    return request
+    return ChatRequest.unchecked(messages=_messages_validation()(messages), tools=tools)
 
 
 class ToolCall(_WireModel):

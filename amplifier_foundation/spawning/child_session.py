@@ -11,6 +11,7 @@ from ..sessions.recording import read_since, record_session
 from ..sessions.untrusted import taint, taint_of
 from ..sessions.usage import UsageMeter, bridge_child_cost
 from ..sessions.working_dir import PROJECT_CAPABILITY
+from .agents import AgentSpawner
 from .approvals import ChildApprovals
 from .budget import BUDGET, BudgetGuard
 from .family import TREE, Tree, end_children
@@ -174,8 +175,6 @@ def has_levels(display: Any) -> bool:
 
 
 async def _create_session(spawn: Spawn, request: SpawnRequest) -> AmplifierSession:
-    from .agents import AgentSpawner  # it stands above
-
     outer = spawn.asked
     approvals: ApprovalSystem | None = None  # without one, everything is denied
     if outer is not None:
