@@ -62,8 +62,15 @@ class ModuleCoordinator:
         self.hooks = HookRegistry()
         self.cancellation = CancellationToken()
         self.session_state: dict[str, Any] = {}
-        self.mount_points: dict[str, Any] = dict.fromkeys(_SINGLE)
-        self.mount_points.update({name: {} for name in _MANY}, hooks=self.hooks)
+        self.mount_points: dict[str, Any] = {
+            "orchestrator": None,
+            "context": None,
+            "module-source-resolver": None,
+            "providers": {},
+            "tools": {},
+            "triggers": {},
+            "hooks": self.hooks,
+        }
         self.channels: dict[str, list[Contribution]] = {}
         self._capabilities: dict[str, Any] = {}
         self._cleanup_fns: list[Callable[[], Any]] = []
@@ -77,14 +84,14 @@ class ModuleCoordinator:
         `trigger` is another word for `triggers`, and a trigger's name defaults to the name of its class. Raises
         `ValueError` for an unknown point, for `hooks`, and for a missing name.
         """
+        if mount_point in _SINGLE:
+            self.mount_points[mount_point] = module
+            return
         if mount_point in ("trigger", "triggers"):
             mount_point, name = "triggers", name or getattr(module, "name", None) or type(module).__name__
         self._require_point(mount_point)
         if mount_point == "hooks":
             raise ValueError("Hooks should be registered directly with the HookRegistry")
-        if mount_point in _SINGLE:
-            self.mount_points[mount_point] = module
-            return
         chosen = name or getattr(module, "name", None)
         if not chosen:
             raise ValueError(f"Name required for {mount_point}")

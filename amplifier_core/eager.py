@@ -40,7 +40,7 @@ class Waiting(Generic[T]):
 
 def start(work: Awaitable[T]) -> Waiting[T] | T:
     """Run `work` in the current task; return its result, or where it waits. Raises what it raises."""
-    coroutine: Coroutine[Any, Any, T] = work if isinstance(work, CoroutineType) else _await(work)
+    coroutine: Coroutine[Any, Any, T] = work if type(work) is CoroutineType else _await(work)
     try:
         return Waiting(coroutine, coroutine.send(None))
     except StopIteration as end:

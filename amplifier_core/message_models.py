@@ -11,17 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_serializer, field_validator
 
+from .model_drafts import make_model
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Self
 
 Visibility = Literal["internal", "developer", "user"]
-
-_new = object.__new__
-_set_fields, _set_names, _set_extra, _set_private = (
-    BaseModel.__dict__[slot].__set__
-    for slot in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
-)
 
 
 class _WireModel(BaseModel):
@@ -30,19 +26,12 @@ class _WireModel(BaseModel):
     @classmethod
     def unchecked(cls, **fields: Any) -> Self:
         """Return a model of values that have the types of their fields already, in a third of the time."""
-        model = _new(cls)
-        values = _default_fields(cls).copy()  # a default is never a list or a mapping
-        values.update(fields)
-        _set_fields(model, values)
-        _set_names(model, set(fields))
-        _set_extra(model, {})
-        _set_private(model, None)
-        return model
+        return make_model(cls, {**_default_fields(cls), **fields}, set(fields), {})
 
 
 @cache
 def _default_fields(kind: type[_WireModel]) -> dict[str, Any]:
-    """Return the fields of a model in their order, with their defaults."""
+    """Return the fields of a model in their order, with their defaults: none of them is a list or a mapping."""
     return {name: field.default for name, field in kind.model_fields.items()}
 
 

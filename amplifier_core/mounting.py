@@ -16,7 +16,7 @@ from .utils.plan_secrets import hide_secrets_of
 from .utils.secrets import redact_error
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from .coordinator import ModuleCoordinator
 
@@ -134,9 +134,12 @@ class Mounting:
             mount, ready = known
             cleanup = mount(self._coordinator, dict(config))
             if is_awaitable(cleanup):
+                cleanup = start(cleanup)
+            if isinstance(cleanup, Waiting):
                 cleanup = await self._finish(cleanup)
         else:
-            loaded, cleanup = await self._finish(self._load_and_mount(load, module_id, config, source))
+            outcome = start(self._load_and_mount(load, module_id, config, source))
+            loaded, cleanup = await self._finish(outcome) if isinstance(outcome, Waiting) else outcome
             mount, ready = getattr(loaded, "__wrapped__", loaded), None
         if waiting := self._loader.get_on_session_ready_queue():
             self._ready += waiting
@@ -147,14 +150,11 @@ class Mounting:
             self._coordinator.register_cleanup(cleanup)
         return mount
 
-    async def _finish(self, work: Awaitable[Any]) -> Any:
-        """Return the result of `work`. Raises `TimeoutError` when it waits longer than the limit."""
-        result = start(work)
-        if not isinstance(result, Waiting):
-            return result
+    async def _finish(self, waiting: Waiting[Any]) -> Any:
+        """Return the result of a mount that waits. Raises `TimeoutError` after the time limit."""
         try:
             async with asyncio.timeout(self._time_limit) as limit:
-                return await result
+                return await waiting
         except TimeoutError as error:
             if not limit.expired():
                 raise
