@@ -62,7 +62,16 @@ class ModuleCoordinator:
         self.hooks = HookRegistry()
         self.cancellation = CancellationToken()
         self.session_state: dict[str, Any] = {}
-        self.mount_points: dict[str, Any] = {
+        self.mount_points = self._empty_mount_points()
+        self.channels: dict[str, list[Contribution]] = {}
+        self._capabilities: dict[str, Any] = {}
+        self._cleanup_fns: list[Callable[[], Any]] = []
+        self._current_turn_injections = 0
+
+    # mounting
+
+    def _empty_mount_points(self) -> dict[str, Any]:
+        return {
             "orchestrator": None,
             "context": None,
             "module-source-resolver": None,
@@ -71,12 +80,6 @@ class ModuleCoordinator:
             "triggers": {},
             "hooks": self.hooks,
         }
-        self.channels: dict[str, list[Contribution]] = {}
-        self._capabilities: dict[str, Any] = {}
-        self._cleanup_fns: list[Callable[[], Any]] = []
-        self._current_turn_injections = 0
-
-    # mounting
 
     async def mount(self, mount_point: str, module: Any, name: str | None = None) -> None:
         """Put `module` at a mount point; a point for many modules takes `name`, by default `module.name`.
@@ -195,6 +198,13 @@ class ModuleCoordinator:
                 fatal = fatal or error
         if fatal is not None:
             raise fatal
+
+    def release(self) -> None:
+        """Let go of the session, its modules and their handlers; it has ended, and runs nothing more."""
+        self.session = None
+        self.hooks.clear()
+        self.cancellation.clear()
+        self.mount_points = self._empty_mount_points()
 
     async def request_cancel(self, immediate: bool = False) -> None:
         """Cancel the session, tell its hooks (`cancel:requested`) and run the token's callbacks."""

@@ -112,6 +112,10 @@ class HookRegistry:
         for event, entries in list(self._handlers.items()):
             self._keep(event, [entry for entry in entries if entry[_NAME] != name])
 
+    def clear(self) -> None:
+        """Undo every registration."""
+        self._handlers = {}
+
     def _keep(self, event: str, entries: list[Registration]) -> None:
         if entries or (event == events.TOOL_PRE and self._gate is not None):
             self._handlers[event] = _in_order(entries)

@@ -183,7 +183,7 @@ async def _create_session(spawn: Spawn, request: SpawnRequest) -> AmplifierSessi
         approvals = ChildApprovals.of(outer, name, tree.asking if tree is not None else asyncio.Lock())
     project = spawn.project or None
     agents = AgentSpawner(spawn.prepared, spawn.store, spawn.router, spawn.plugins, working_dir=project)
-    session = spawn.child = agents.session = await spawn.prepared.create_session(
+    session = spawn.child = await spawn.prepared.create_session(
         session_id=request.session_id,
         parent_id=request.parent_id,
         approval_system=approvals,
@@ -201,6 +201,7 @@ async def _create_session(spawn: Spawn, request: SpawnRequest) -> AmplifierSessi
         },
         parent=spawn.parent,
     )
+    agents.take(session)
     outer_gate = spawn.parent.coordinator.permissions if spawn.cause is None else None
     taint(session, spawn.metadata, acts=spawn.acts or (outer_gate is not None and outer_gate.acts))
     return session
