@@ -16,7 +16,7 @@ from . import events
 from .correlation import CORRELATED, correlate
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Container
+    from collections.abc import Awaitable, Callable, Container, Mapping
 
     from .models import ContextInjection, HookResult
 
@@ -93,13 +93,14 @@ class HookRegistry:
 
     on = register
 
-    def observe(self, event: str, observer: Observer, priority: int = 0, name: str = "observer") -> None:
-        """Have the plain function `observer(event, data)` called in its order among the handlers of `event`.
+    def observe(self, observers: Mapping[str, Observer], priority: int = 0, name: str = "observer") -> None:
+        """Have the plain function `observer(event, data)` of each event called in its order among the handlers.
 
         It answers nothing, changes nothing, and reads only what the emitter gave: the default fields and the
         `timestamp` may be missing. So an event with observers alone costs little more than one without a handler.
         """
-        self._add(event, (observer, True, False, name, priority))
+        for event, observer in observers.items():
+            self._add(event, (observer, True, False, name, priority))
 
     def _add(self, event: str, entry: Registration) -> None:
         if event in self._handlers:

@@ -287,7 +287,10 @@ def find_ready(mount: Callable[..., Any]) -> Callable[..., Any] | None:
 
 def _has_no_source(resolver: Any, module_id: str, hint: Any) -> bool:
     """Return whether a resolver certainly finds no code for a module."""
-    return resolver is None or (hint is None and hasattr(resolver, "lacks") and bool(resolver.lacks(module_id)))
+    if resolver is None or hint is not None:
+        return resolver is None
+    lacks = getattr(resolver, "lacks", None)
+    return lacks is not None and bool(lacks(module_id))
 
 
 def attach_loader(loader: Any, coordinator: ModuleCoordinator) -> None:

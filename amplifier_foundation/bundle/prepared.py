@@ -180,9 +180,8 @@ class PreparedBundle:
     def _list_folders(self, parent: AmplifierSession | None) -> dict[str, bool]:
         """Return the folders of the bundle and of the bundles above it, and whether their files must be trusted."""
         bundle, guard = self.bundle, self.bundle.guard
-        layers = [*reversed(bundle.layers), bundle]
-        paths = dict.fromkeys(str(each.base_path) for each in layers if each.base_path is not None)
-        found = {path: guard is not None and guard.checks_texts(path) for path in paths}
+        paths = [str(each.base_path) for each in (*reversed(bundle.layers), bundle) if each.base_path is not None]
+        found = dict.fromkeys(paths, False) if guard is None else {path: guard.checks_texts(path) for path in paths}
         above = parent.coordinator.get_capability(BUNDLE_FOLDERS) if parent is not None else None
         return {**found, **above, **found} if above else found  # in this order; the bundle's own values count
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from decimal import Decimal
-from operator import attrgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -85,10 +84,15 @@ class Usage:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON can hold it; the cost is a string, digit by digit."""
-        told: dict[str, Any] = dict(zip(_FIELDS, _read_fields(self), strict=True))
-        if self.cost_usd is not None:
-            told["cost_usd"] = str(self.cost_usd)
-        return told
+        return {
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "cache_read_tokens": self.cache_read_tokens,
+            "cache_write_tokens": self.cache_write_tokens,
+            "cost_usd": None if self.cost_usd is None else str(self.cost_usd),
+            "requests": self.requests,
+            "cost_is_partial": self.cost_is_partial,
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Usage:
@@ -97,8 +101,6 @@ class Usage:
 
 
 _NOTHING = Usage()
-_FIELDS = tuple(field.name for field in fields(Usage))
-_read_fields = attrgetter(*_FIELDS)
 
 
 class UsageMeter:
@@ -124,10 +126,12 @@ class UsageMeter:
         if self._attached:
             return
         self._attached = True
-        observe = self._coordinator.hooks.observe
-        observe(PROVIDER_REQUEST, self._begin, _BEFORE_ALL, "usage-meter")
-        observe(LLM_RESPONSE, self._hear_provider, _BEFORE_ALL, "usage-meter")
-        observe(PROVIDER_RESPONSE, self._hear_orchestrator, _BEFORE_ALL, "usage-meter")
+        observers = {
+            PROVIDER_REQUEST: self._begin,
+            LLM_RESPONSE: self._hear_provider,
+            PROVIDER_RESPONSE: self._hear_orchestrator,
+        }
+        self._coordinator.hooks.observe(observers, _BEFORE_ALL, "usage-meter")
 
     @property
     def usage(self) -> Usage:
@@ -307,15 +311,19 @@ def _read(said: Any) -> tuple[Usage, list[str]]:
     wrong: list[str] = []
     if not isinstance(data, Mapping):
         return Usage(requests=1), [] if data is None else [f"usage={_shorten(data)}"]
-    tokens = [_count(name, data.get(name, data.get(short)), wrong) for name, short in _TOKENS]
+    tokens = []
+    for name, short in _TOKENS:
+        value = data.get(name, data.get(short))
+        is_plain = value is None or (type(value) is int and value >= 0)
+        tokens.append((value or 0) if is_plain else _count(name, value, wrong))
     cost, requests = _dollars(data.get("cost_usd"), wrong), _count("requests", data.get("requests", 1), wrong)
     partial = data.get("cost_is_partial") is True and cost is not None
     return Usage(tokens[0], tokens[1], tokens[2], tokens[3], cost, requests, partial), wrong
 
 
 def _count(name: str, value: Any, wrong: list[str]) -> int:
-    if value is None or (value.__class__ is int and value >= 0):
-        return value or 0
+    if value is None:
+        return 0
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
         wrong.append(f"{name}={_shorten(value)}")
         return 0

@@ -486,8 +486,8 @@ def observing(heard: list[str], name: str) -> Callable[[str, dict[str, Any]], No
 async def test_observers_alone_hear_the_data_as_it_was_emitted(hooks: HookRegistry) -> None:
     heard: list[str] = []
     hooks.set_default_fields(session_id="s")
-    hooks.observe("e", observing(heard, "second"), 1)
-    hooks.observe("e", observing(heard, "first"), -1)
+    hooks.observe({"e": observing(heard, "second")}, 1)
+    hooks.observe({"e": observing(heard, "first")}, -1)
     data = {"n": 1}
     result = await hooks.emit("e", data)
     assert (result.action, result.data) == ("continue", data)
@@ -499,8 +499,8 @@ async def test_observers_alone_hear_the_data_as_it_was_emitted(hooks: HookRegist
 
 async def test_an_observer_keeps_its_place_among_handlers(hooks: HookRegistry) -> None:
     heard: list[str] = []
-    hooks.observe("e", observing(heard, "before"), -1)
-    hooks.observe("e", observing(heard, "after"), 1)
+    hooks.observe({"e": observing(heard, "before")}, -1)
+    hooks.observe({"e": observing(heard, "after")}, 1)
     undo = hooks.register("e", answering(HookResult(action="deny"), heard, "denies"))
     assert not hooks.tell("e", {})
     assert (await hooks.emit("e", {})).action == "deny"
@@ -519,15 +519,15 @@ async def test_a_failing_observer_is_reported_and_the_next_one_hears(
     def fail(event: str, data: dict[str, Any]) -> None:
         raise ValueError("broken")
 
-    hooks.observe("e", fail, -1, "faulty")
-    hooks.observe("e", observing(heard, "next"))
+    hooks.observe({"e": fail}, -1, "faulty")
+    hooks.observe({"e": observing(heard, "next")})
     assert (await hooks.emit("e", {})).action == "continue"
     assert heard == ["next []"]
     assert "hook 'faulty' failed on e and was skipped: ValueError: broken" in caplog.text
 
 
 async def test_an_observed_tool_call_still_meets_its_gate(hooks: HookRegistry) -> None:
-    hooks.observe(events.TOOL_PRE, observing([], "observer"))
+    hooks.observe({events.TOOL_PRE: observing([], "observer")})
     hooks.guard(lambda data: HookResult(action="deny", reason="no"))
     assert not hooks.tell(events.TOOL_PRE, {})
     assert (await hooks.emit(events.TOOL_PRE, {"tool_name": "t"})).reason == "no"
