@@ -80,18 +80,28 @@ class HookRegistry:
 
     def register(self, event: str, handler: Handler, priority: int = 0, name: str | None = None) -> Callable[[], None]:
         """Have `handler(event, data)` called for `event`; return a function to undo this registration alone."""
-        name = name or str(getattr(handler, "__name__", type(handler).__name__))
-        code = getattr(handler, "__code__", None) if type(handler) in _FUNCTIONS else None
-        is_async = code is not None and code.co_flags & CO_COROUTINE != 0
-        entry = (handler, False, is_async, name, priority)
-        self._add(event, entry)
-
-        def unregister() -> None:
-            self._keep(event, [each for each in self._handlers.get(event, ()) if each is not entry])
-
-        return unregister
+        return self.register_all({event: handler}, priority, name)
 
     on = register
+
+    def register_all(
+        self, handlers: Mapping[str, Handler], priority: int = 0, name: str | None = None
+    ) -> Callable[[], None]:
+        """Register the handler of each event; return a function to undo these registrations alone."""
+        added: list[tuple[str, Registration]] = []
+        for event, handler in handlers.items():
+            code = getattr(handler, "__code__", None) if type(handler) in _FUNCTIONS else None
+            is_async = code is not None and code.co_flags & CO_COROUTINE != 0
+            shown = name or str(getattr(handler, "__name__", type(handler).__name__))
+            entry = (handler, False, is_async, shown, priority)
+            self._add(event, entry)
+            added.append((event, entry))
+
+        def unregister() -> None:
+            for event, entry in added:
+                self._keep(event, [each for each in self._handlers.get(event, ()) if each is not entry])
+
+        return unregister
 
     def observe(self, observers: Mapping[str, Observer], priority: int = 0, name: str = "observer") -> None:
         """Have the plain function `observer(event, data)` of each event called in its order among the handlers.

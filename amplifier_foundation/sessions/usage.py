@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
+from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from amplifier_core.events import LLM_RESPONSE, PROVIDER_REQUEST, PROVIDER_RESPO
 from amplifier_core.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from amplifier_core.clock import Clock
     from amplifier_core.coordinator import ModuleCoordinator
@@ -27,7 +28,7 @@ CHILDREN = "children"
 """The member of the contribution for a session's children: their number."""
 
 _CHILDREN = "session.child_usage"
-_SINGLE_CHILDREN = 256  # an earlier child is in the sum: a second call for it would count twice
+_SINGLE_CHILDREN = 256  # at least; an earlier child is in the sum: a second call for it would count twice
 _BEFORE_ALL = -1_000_000  # a handler that denies keeps the later ones from hearing
 _TOO_MUCH = Decimal("1e12")  # dollars; beyond it a sum would lose its cents, and a far greater one cannot be made
 _bridging = Lock()  # children of one parent may end in several threads
@@ -101,6 +102,20 @@ class Usage:
 
 
 _NOTHING = Usage()
+
+
+def sum_usages(usages: Sequence[Usage]) -> Usage:
+    """Return the sum of usages, as `+` gives it, in a fraction of its time."""
+    costs = [each.cost_usd for each in usages if each.cost_usd is not None]
+    return Usage(
+        input_tokens=sum([each.input_tokens for each in usages]),
+        output_tokens=sum([each.output_tokens for each in usages]),
+        cache_read_tokens=sum([each.cache_read_tokens for each in usages]),
+        cache_write_tokens=sum([each.cache_write_tokens for each in usages]),
+        cost_usd=sum(costs, Decimal(0)) if costs else None,
+        requests=sum([each.requests for each in usages]),
+        cost_is_partial=bool(costs) and any(each.lacks_cost for each in usages),
+    )
 
 
 class UsageMeter:
@@ -238,14 +253,15 @@ class _Children:
         known = self._last.pop(session_id, None)
         self.count += known is None
         self._last[session_id] = known + usage if adds and known is not None else usage
-        if len(self._last) > _SINGLE_CHILDREN:
-            self._before += self._last.pop(next(iter(self._last)))
+        if len(self._last) >= 2 * _SINGLE_CHILDREN:  # many at once: one by one, a sum would take longer than the rest
+            earlier = list(islice(self._last, _SINGLE_CHILDREN))
+            self._before = sum_usages([self._before, *map(self._last.pop, earlier)])
 
     @property
     def total(self) -> Usage:
         """The usage of all children."""
         with _bridging:
-            return sum(self._last.values(), self._before)
+            return sum_usages([self._before, *self._last.values()])
 
     def contribution(self) -> dict[str, Any]:
         """Return their cost as a contribution to `session.cost`."""
@@ -284,14 +300,14 @@ def usage_of_messages(messages: Iterable[Mapping[str, Any]]) -> Usage | None:
     metadata = (message.get("metadata") for message in messages)
     told = (each.get("usage") for each in metadata if isinstance(each, Mapping))
     known = [Usage.from_dict(each) for each in told if isinstance(each, Mapping) and each]
-    return sum(known, _NOTHING) if known else None
+    return sum_usages(known) if known else None
 
 
 def read_usage(reports: Iterable[Any], whole: Any) -> Usage:
     """Return the usage of one call: by the `reports` of its provider, or by the orchestrator if that is fuller."""
     known = [_read(each)[0] for each in reports]
     told = [_read(whole)[0]] if whole else []
-    return max([sum(known, _NOTHING), *told], key=_fullness)
+    return max([sum_usages(known), *told], key=_fullness)
 
 
 def model_of(data: Mapping[str, Any]) -> str:
