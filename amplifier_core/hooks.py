@@ -200,9 +200,12 @@ class HookRegistry:
         before = _count_cancellations() if exception() else 0  # the count takes a third of an emit
         for handler, _, is_async, name, _ in entries:
             try:
-                answer = handler(event, payload)
-                if is_async or type(answer) is CoroutineType or hasattr(answer, "__await__"):
-                    answer = await answer
+                if is_async:
+                    answer = await handler(event, payload)
+                else:
+                    answer = handler(event, payload)
+                    if type(answer) is CoroutineType or hasattr(answer, "__await__"):
+                        answer = await answer
                 if answer is None:
                     continue
                 result = _as_result(answer)

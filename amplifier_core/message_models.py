@@ -183,7 +183,8 @@ def make_request(messages: Sequence[Mapping[str, Any]], tools: list[ToolSpec] | 
 
     Raises pydantic's `ValidationError` for a message that is none.
     """
-    return ChatRequest.unchecked(messages=_messages_validation()(messages), tools=tools)
+    values = {**_default_fields(ChatRequest), "messages": _messages_validation()(messages), "tools": tools}
+    return make_model(ChatRequest, values, {"messages", "tools"}, {})
 
 
 class ToolCall(_WireModel):
