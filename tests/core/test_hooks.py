@@ -6,6 +6,7 @@ import asyncio
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -223,8 +224,20 @@ def given(result: Any, event: str, data: dict[str, Any]) -> Any:
         CallableHandler({"action": "deny", "reason": "r"}),
         partial(given, {"action": "deny", "reason": "r"}),
         lambda event, data: answering(HookResult(action="deny", reason="r"))(event, data),
+        CallableHandler({"action": "deny", "reason": "r"}).__call__,
+        AsyncMock(return_value={"action": "deny", "reason": "r"}),
     ],
-    ids=["plain", "async", "async dict", "plain dict", "async object", "partial", "plain that returns a coroutine"],
+    ids=[
+        "plain",
+        "async",
+        "async dict",
+        "plain dict",
+        "async object",
+        "partial",
+        "plain that returns a coroutine",
+        "method",
+        "double",
+    ],
 )
 async def test_every_kind_of_handler_may_answer(hooks: HookRegistry, handler: Any) -> None:
     hooks.register("e", handler)
@@ -422,6 +435,25 @@ async def test_taking_a_registration_back_takes_exactly_that_one(hooks: HookRegi
     assert hooks.list_handlers() == {"a": ["logger"], "b": ["logger"]}
     first()
     assert hooks.list_handlers() == {"a": ["logger"], "b": ["logger"]}
+
+
+async def test_the_handlers_of_several_events_are_taken_back_together(hooks: HookRegistry) -> None:
+    handler = answering(None)
+    hooks.register("a", handler, name="logger")
+    take_back = hooks.register_all({"a": handler, "b": plain}, name="logger")
+    assert hooks.list_handlers() == {"a": ["logger", "logger"], "b": ["logger"]}
+    assert (await hooks.emit("b", {})).action == "deny"
+    take_back()
+    assert hooks.list_handlers() == {"a": ["logger"]}
+
+
+async def test_nothing_is_heard_after_all_registrations_are_undone(hooks: HookRegistry) -> None:
+    take_back = hooks.register("a", plain)
+    hooks.observe({"a": print, "b": print})
+    hooks.clear()
+    take_back()
+    assert hooks.list_handlers() == {}
+    assert (await hooks.emit("a", {})).action == "continue"
 
 
 async def test_a_name_is_taken_back_from_every_event(hooks: HookRegistry) -> None:

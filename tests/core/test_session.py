@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import pytest
 
@@ -319,3 +320,24 @@ async def test_a_history_that_the_context_begins_anew_is_the_session_s(plan: Pla
 
 def test_a_session_says_what_it_is(plan: Plan) -> None:
     assert repr(AmplifierSession(plan, session_id="s")) == "<AmplifierSession s running>"
+
+
+async def test_a_session_that_is_let_go_keeps_its_history_and_nothing_keeps_it(
+    plan: Plan, modules: LocalModules
+) -> None:
+    session = AmplifierSession(plan, loader=modules)
+    await session.execute("now")
+    await session.cleanup()
+    coordinator, history = session.coordinator, list(session.transcript)
+    coordinator.hooks.register("e", session.execute)
+    coordinator.cancellation.on_change(session.__repr__)
+    coordinator.cancellation.request_graceful()
+    coordinator.register_capability("own", 1)
+    session.release()
+    assert list(await session.history()) == history
+    assert (session.state, session.coordinator.get_capability("own")) == ("completed", 1)
+    assert (coordinator.session, coordinator.get("providers"), coordinator.get("context")) == (None, {}, None)
+    assert (coordinator.hooks.list_handlers(), coordinator.cancellation.is_graceful) == ({}, True)
+    gone = ref(session)
+    del session
+    assert gone() is None, "no ring is left: it goes without a search for one"
