@@ -208,10 +208,11 @@ class UsageMeter:
         self._settle()
 
     def _settle(self) -> None:
-        if self._latest is not None:
+        latest, self._latest = self._latest, None
+        if latest is not None:
             key = self._key
-            self._by_model[key] = self._by_model.get(key, _NOTHING) + self._latest
-            self._settled, self._latest = self.usage, None
+            self._by_model[key] = self._by_model.get(key, _NOTHING) + latest
+            self._settled += latest
 
     def _read_event(self, data: Mapping[str, Any]) -> Usage:
         usage, wrong = _read(data.get("usage"))
@@ -325,7 +326,7 @@ def _read(said: Any) -> tuple[Usage, list[str]]:
     dump = getattr(said, "model_dump", None)
     data = dump() if callable(dump) else said
     wrong: list[str] = []
-    if not isinstance(data, Mapping):
+    if type(data) is not dict and not isinstance(data, Mapping):  # a dict is told from others in a tenth of the time
         return Usage(requests=1), [] if data is None else [f"usage={_shorten(data)}"]
     tokens = []
     for name, short in _TOKENS:
