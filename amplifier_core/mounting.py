@@ -65,8 +65,11 @@ class Mounting:
         await self._mount_required("orchestrator", "orchestrator")
         await self._mount_required("context", "context manager")
         for kind, section in _OPTIONAL:
+            entries = self._config.get(section)
+            if not entries:
+                continue
             mounted: set[Any] = set()  # a hook may be there twice, with an `instance_id` for the second
-            for entry in self._config.get(section) or ():
+            for entry in entries:
                 await self._mount_optional(kind, entry, mounted, strict=strict)
 
     async def make_ready(self) -> list[tuple[str, dict[str, Any]]]:

@@ -326,9 +326,9 @@ class AmplifierSession:
 
     async def history(self) -> Transcript:
         """Return the session's `transcript`, or a copy of the messages of a context with messages of its own."""
-        context = self.coordinator.get("context")
-        if context is None or getattr(context, "transcript", None) is self.transcript:
-            return self.transcript
+        context, transcript = self.coordinator.get("context"), self.transcript
+        if context is None or getattr(context, "transcript", None) is transcript:
+            return transcript
         return Transcript(await context.get_messages())
 
     def _adopt(self, child: AmplifierSession) -> None:
