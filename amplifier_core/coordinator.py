@@ -202,6 +202,11 @@ class ModuleCoordinator:
     def release(self) -> None:
         """Let go of the session, its modules and their handlers; it has ended, and runs nothing more."""
         self.session = None
+        if self.permissions is not None:  # its gate refers to all of this, and nothing may get past its end
+            from .models import HookResult
+
+            refusal = HookResult(action="deny", reason="the session has ended")
+            self.hooks.guard(lambda data: refusal)
         self.hooks.clear()
         self.cancellation.clear()
         self.mount_points = self._empty_mount_points()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from functools import cache
 from inspect import CO_COROUTINE
 from operator import itemgetter
-from sys import exception
 from time import gmtime, strftime, time_ns
 from types import CoroutineType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -124,8 +124,8 @@ class HookRegistry:
             self._keep(event, [entry for entry in entries if entry[_NAME] != name])
 
     def clear(self) -> None:
-        """Undo every registration."""
-        self._handlers = {}
+        """Undo every registration; a gate stays."""
+        self._handlers = {} if self._gate is None else {_TOOL_PRE: ()}
 
     def _keep(self, event: str, entries: list[Registration]) -> None:
         if entries or (event == events.TOOL_PRE and self._gate is not None):
@@ -197,7 +197,7 @@ class HookRegistry:
         if question is not None and question.action == "deny":
             return question
         answers: list[tuple[str, HookResult]] | None = None
-        before = _count_cancellations() if exception() else 0  # the count takes a third of an emit
+        before = _count_cancellations() if sys.exception() else 0  # the count takes a third of an emit
         for handler, _, is_async, name, _ in entries:
             try:
                 if is_async:

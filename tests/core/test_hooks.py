@@ -454,6 +454,9 @@ async def test_nothing_is_heard_after_all_registrations_are_undone(hooks: HookRe
     take_back()
     assert hooks.list_handlers() == {}
     assert (await hooks.emit("a", {})).action == "continue"
+    hooks.guard(lambda data: HookResult(action="deny"))
+    hooks.clear()
+    assert events.TOOL_PRE in hooks.heard, "a gate still hears tool calls"
 
 
 async def test_a_name_is_taken_back_from_every_event(hooks: HookRegistry) -> None:

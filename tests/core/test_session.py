@@ -9,12 +9,14 @@ from weakref import ref
 import pytest
 
 from amplifier_core.loader import ModuleLoader
+from amplifier_core.permissions import PermissionGate, Policy
 from amplifier_core.session import AmplifierSession
 from amplifier_core.testing import MockTool
 from amplifier_core.transcript import Transcript
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from amplifier_core.coordinator import ModuleCoordinator
     from tests.core.conftest import LocalModules
@@ -323,12 +325,13 @@ def test_a_session_says_what_it_is(plan: Plan) -> None:
 
 
 async def test_a_session_that_is_let_go_keeps_its_history_and_nothing_keeps_it(
-    plan: Plan, modules: LocalModules
+    plan: Plan, modules: LocalModules, tmp_path: Path
 ) -> None:
     session = AmplifierSession(plan, loader=modules)
     await session.execute("now")
     await session.cleanup()
     coordinator, history = session.coordinator, list(session.transcript)
+    coordinator.guard(PermissionGate(Policy(), tmp_path))
     coordinator.hooks.register("e", session.execute)
     coordinator.cancellation.on_change(session.__repr__)
     coordinator.cancellation.request_graceful()
@@ -338,6 +341,8 @@ async def test_a_session_that_is_let_go_keeps_its_history_and_nothing_keeps_it(
     assert (session.state, session.coordinator.get_capability("own")) == ("completed", 1)
     assert (coordinator.session, coordinator.get("providers"), coordinator.get("context")) == (None, {}, None)
     assert (coordinator.hooks.list_handlers(), coordinator.cancellation.is_graceful) == ({}, True)
-    gone = ref(session)
-    del session
-    assert gone() is None, "no ring is left: it goes without a search for one"
+    assert "tool:pre" in coordinator.hooks.heard
+    assert (await coordinator.hooks.emit("tool:pre", {"tool_name": "x"})).action == "deny"
+    gone, parts = ref(session), ref(coordinator)
+    del session, coordinator
+    assert (gone(), parts()) == (None, None), "no ring is left: they go without a search for one"
