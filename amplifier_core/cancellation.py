@@ -125,6 +125,11 @@ class CancellationToken:
         """Call `listener` whenever a stop is requested, here or above, before the request returns."""
         self._listeners.append(listener)
 
+    def clear(self) -> None:
+        """Forget the callbacks and listeners; the state stays."""
+        self._callbacks = []
+        self._listeners = []
+
     async def trigger_callbacks(self) -> None:
         """Await every callback in order, then the children's; a failing one is logged, and the rest still run.
 

@@ -62,8 +62,7 @@ class ModuleCoordinator:
         self.hooks = HookRegistry()
         self.cancellation = CancellationToken()
         self.session_state: dict[str, Any] = {}
-        self.mount_points: dict[str, Any] = dict.fromkeys(_SINGLE)
-        self.mount_points.update({name: {} for name in _MANY}, hooks=self.hooks)
+        self.mount_points = self._empty_mount_points()
         self.channels: dict[str, list[Contribution]] = {}
         self._capabilities: dict[str, Any] = {}
         self._cleanup_fns: list[Callable[[], Any]] = []
@@ -71,20 +70,31 @@ class ModuleCoordinator:
 
     # mounting
 
+    def _empty_mount_points(self) -> dict[str, Any]:
+        return {
+            "orchestrator": None,
+            "context": None,
+            "module-source-resolver": None,
+            "providers": {},
+            "tools": {},
+            "triggers": {},
+            "hooks": self.hooks,
+        }
+
     async def mount(self, mount_point: str, module: Any, name: str | None = None) -> None:
         """Put `module` at a mount point; a point for many modules takes `name`, by default `module.name`.
 
         `trigger` is another word for `triggers`, and a trigger's name defaults to the name of its class. Raises
         `ValueError` for an unknown point, for `hooks`, and for a missing name.
         """
+        if mount_point in _SINGLE:
+            self.mount_points[mount_point] = module
+            return
         if mount_point in ("trigger", "triggers"):
             mount_point, name = "triggers", name or getattr(module, "name", None) or type(module).__name__
         self._require_point(mount_point)
         if mount_point == "hooks":
             raise ValueError("Hooks should be registered directly with the HookRegistry")
-        if mount_point in _SINGLE:
-            self.mount_points[mount_point] = module
-            return
         chosen = name or getattr(module, "name", None)
         if not chosen:
             raise ValueError(f"Name required for {mount_point}")
@@ -188,6 +198,18 @@ class ModuleCoordinator:
                 fatal = fatal or error
         if fatal is not None:
             raise fatal
+
+    def release(self) -> None:
+        """Let go of the session, its modules and their handlers; it has ended, and runs nothing more."""
+        self.session = None
+        if self.permissions is not None:  # its gate refers to all of this, and nothing may get past its end
+            from .models import HookResult
+
+            refusal = HookResult(action="deny", reason="the session has ended")
+            self.hooks.guard(lambda data: refusal)
+        self.hooks.clear()
+        self.cancellation.clear()
+        self.mount_points = self._empty_mount_points()
 
     async def request_cancel(self, immediate: bool = False) -> None:
         """Cancel the session, tell its hooks (`cancel:requested`) and run the token's callbacks."""

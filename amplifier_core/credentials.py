@@ -37,6 +37,8 @@ def find_broken_key(provider: Any, config: Mapping[str, Any], mount: Any) -> str
             names = list(provider.get_info().credential_env_vars)
         except Exception:  # it is the code of others; a check of the provider reports it
             return None
+    if not names:
+        return None
     broken = next((name for name in names if not os.environ.get(str(name), "").isprintable()), None)
     return f"{broken} {_BROKEN}" if broken is not None else None
 

@@ -10,7 +10,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Generator
+    from collections.abc import Awaitable, Coroutine, Generator
 
 T = TypeVar("T")
 
@@ -38,8 +38,9 @@ class Waiting(Generic[T]):
             return result
 
 
-def start(coroutine: Coroutine[Any, Any, T]) -> Waiting[T] | T:
-    """Run `coroutine` in the current task; return its result, or where it waits. Raises what it raises."""
+def start(work: Awaitable[T]) -> Waiting[T] | T:
+    """Run `work` in the current task; return its result, or where it waits. Raises what it raises."""
+    coroutine: Coroutine[Any, Any, T] = work if type(work) is CoroutineType else _await(work)
     try:
         return Waiting(coroutine, coroutine.send(None))
     except StopIteration as end:
@@ -47,6 +48,10 @@ def start(coroutine: Coroutine[Any, Any, T]) -> Waiting[T] | T:
         return result
 
 
+async def _await(work: Awaitable[T]) -> T:
+    return await work
+
+
 def is_awaitable(value: Any) -> bool:
     """Do as `inspect.isawaitable`, at once for the usual coroutine."""
-    return value.__class__ is CoroutineType or isawaitable(value)
+    return type(value) is CoroutineType or isawaitable(value)

@@ -5,26 +5,35 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from operator import attrgetter
+from functools import cache
+from inspect import CO_COROUTINE
+from operator import itemgetter
 from time import gmtime, strftime, time_ns
-from types import CoroutineType
+from types import CoroutineType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import events
 from .correlation import CORRELATED, correlate
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Container
+    from collections.abc import Awaitable, Callable, Container, Mapping
 
     from .models import ContextInjection, HookResult
 
     Handler = Callable[[str, dict[str, Any]], Awaitable[HookResult | dict[str, Any] | None] | Any]
     Observer = Callable[[str, dict[str, Any]], None]
     Gate = Callable[[dict[str, Any]], HookResult | None]
+    Registration = tuple[Handler, bool, bool, str, int]
+    """The handler, whether it only observes, whether it is a coroutine function, its name, and its priority."""
 
 logger = logging.getLogger(__name__)
 
 _TOOL_PRE = events.TOOL_PRE
+_SECOND = 1_000_000_000
+"""Nanoseconds."""
+_FUNCTIONS = (FunctionType, MethodType)
+_OBSERVES, _NAME, _PRIORITY = 1, 3, 4
+"""Places in a registration: a tuple, for a session makes many of them, and a class takes twice as long."""
 
 __all__ = ["ContextInjection", "HookRegistry", "HookResult"]
 
@@ -38,20 +47,8 @@ def __getattr__(name: str) -> object:
     return getattr(models, name)
 
 
-class _Registration:
-    """One handler of one event."""
-
-    __slots__ = ("handler", "name", "observes", "priority")
-
-    def __init__(self, handler: Handler, priority: int, name: str, *, observes: bool = False) -> None:
-        self.handler = handler
-        self.priority = priority
-        self.name = name
-        self.observes = observes
-
-
-class _Observers(tuple[_Registration, ...]):
-    """The handlers of an event that only observe, all of them."""
+class _Observers(tuple["Registration", ...]):
+    """The registrations of an event whose handlers only observe, all of them."""
 
     __slots__ = ()
 
@@ -76,45 +73,61 @@ class HookRegistry:
     ORCHESTRATOR_COMPLETE: ClassVar[str] = events.ORCHESTRATOR_COMPLETE
     USER_NOTIFICATION: ClassVar[str] = events.USER_NOTIFICATION
 
-    _gate: Gate | None = None  # on the class: an idle session has no gate, and is small
-
     def __init__(self) -> None:
-        self._handlers: dict[str, tuple[_Registration, ...]] = {}
+        self._handlers: dict[str, tuple[Registration, ...]] = {}
         self._defaults: dict[str, Any] = {}
+        self._gate: Gate | None = None
 
     def register(self, event: str, handler: Handler, priority: int = 0, name: str | None = None) -> Callable[[], None]:
         """Have `handler(event, data)` called for `event`; return a function to undo this registration alone."""
-        entry = _Registration(handler, priority, name or str(getattr(handler, "__name__", type(handler).__name__)))
-        self._add(event, entry)
-
-        def unregister() -> None:
-            self._keep(event, [each for each in self._handlers.get(event, ()) if each is not entry])
-
-        return unregister
+        return self.register_all({event: handler}, priority, name)
 
     on = register
 
-    def observe(self, event: str, observer: Observer, priority: int = 0, name: str = "observer") -> None:
-        """Have the plain function `observer(event, data)` called in its order among the handlers of `event`.
+    def register_all(
+        self, handlers: Mapping[str, Handler], priority: int = 0, name: str | None = None
+    ) -> Callable[[], None]:
+        """Register the handler of each event; return a function to undo these registrations alone."""
+        added: list[tuple[str, Registration]] = []
+        for event, handler in handlers.items():
+            code = getattr(handler, "__code__", None) if type(handler) in _FUNCTIONS else None
+            is_async = code is not None and code.co_flags & CO_COROUTINE != 0
+            shown = name or str(getattr(handler, "__name__", type(handler).__name__))
+            entry = (handler, False, is_async, shown, priority)
+            self._add(event, entry)
+            added.append((event, entry))
+
+        def unregister() -> None:
+            for event, entry in added:
+                self._keep(event, [each for each in self._handlers.get(event, ()) if each is not entry])
+
+        return unregister
+
+    def observe(self, observers: Mapping[str, Observer], priority: int = 0, name: str = "observer") -> None:
+        """Have the plain function `observer(event, data)` of each event called in its order among the handlers.
 
         It answers nothing, changes nothing, and reads only what the emitter gave: the default fields and the
         `timestamp` may be missing. So an event with observers alone costs little more than one without a handler.
         """
-        self._add(event, _Registration(observer, priority, name, observes=True))
+        for event, observer in observers.items():
+            self._add(event, (observer, True, False, name, priority))
 
-    def _add(self, event: str, entry: _Registration) -> None:
-        others = self._handlers.get(event)
-        if others is None:
-            self._handlers[event] = _Observers((entry,)) if entry.observes else (entry,)
+    def _add(self, event: str, entry: Registration) -> None:
+        if event in self._handlers:
+            self._handlers[event] = _in_order([*self._handlers[event], entry])
         else:
-            self._handlers[event] = _in_order([*others, entry])
+            self._handlers[event] = _Observers((entry,)) if entry[_OBSERVES] else (entry,)
 
     def unregister(self, name: str) -> None:
         """Undo every registration under `name`."""
         for event, entries in list(self._handlers.items()):
-            self._keep(event, [entry for entry in entries if entry.name != name])
+            self._keep(event, [entry for entry in entries if entry[_NAME] != name])
 
-    def _keep(self, event: str, entries: list[_Registration]) -> None:
+    def clear(self) -> None:
+        """Undo every registration; a gate stays."""
+        self._handlers = {} if self._gate is None else {_TOOL_PRE: ()}
+
+    def _keep(self, event: str, entries: list[Registration]) -> None:
         if entries or (event == events.TOOL_PRE and self._gate is not None):
             self._handlers[event] = _in_order(entries)
         else:
@@ -127,9 +140,8 @@ class HookRegistry:
     def list_handlers(self, event: str | None = None) -> dict[str, list[str]]:
         """Return the handlers' names by event; of one event, or of all."""
         chosen = self._handlers if event is None else {event: self._handlers.get(event, ())}
-        return {
-            name: [entry.name for entry in entries] for name, entries in chosen.items() if entries or event is not None
-        }
+        names = {each: [name for _, _, _, name, _ in entries] for each, entries in chosen.items()}
+        return names if event is not None else {each: listed for each, listed in names.items() if listed}
 
     @property
     def heard(self) -> Container[str]:
@@ -158,7 +170,7 @@ class HookRegistry:
         Nobody can answer it, so its emitter goes on as without a handler.
         """
         entries = self._handlers.get(event)
-        if entries.__class__ is not _Observers or (self._gate is not None and event == _TOOL_PRE):
+        if type(entries) is not _Observers or (self._gate is not None and event == _TOOL_PRE):
             return False
         if "emit" in self.__dict__:
             return False
@@ -173,10 +185,10 @@ class HookRegistry:
         """
         entries, gate = self._handlers.get(event, ()), self._gate if event == _TOOL_PRE else None
         if gate is None:
-            if entries.__class__ is _Observers:
-                _tell(entries, event, data)
-                return _continue_with(data)
             if not entries:
+                return _continue_with(data)
+            if type(entries) is _Observers:
+                _tell(entries, event, data)
                 return _continue_with(data)
         payload = {**self._defaults, **data, "timestamp": _timestamp()}
         if event in CORRELATED:
@@ -184,23 +196,24 @@ class HookRegistry:
         question = gate(payload) if gate is not None else None
         if question is not None and question.action == "deny":
             return question
-        answers: list[tuple[str, HookResult]] = []
+        answers: list[tuple[str, HookResult]] | None = None
         before = _count_cancellations() if sys.exception() else 0  # the count takes a third of an emit
-        for entry in entries:
+        for handler, _, is_async, name, _ in entries:
             try:
-                answer = entry.handler(event, payload)
+                if is_async:
+                    answer = await handler(event, payload)
+                else:
+                    answer = handler(event, payload)
+                    if type(answer) is CoroutineType or hasattr(answer, "__await__"):
+                        answer = await answer
                 if answer is None:
                     continue
-                if answer.__class__ is CoroutineType or hasattr(answer, "__await__"):
-                    answer = await answer
-                    if answer is None:
-                        continue
                 result = _as_result(answer)
             except (Exception, asyncio.CancelledError) as error:
                 await _raise_cancellation(error, before)
-                _report(entry, event, error)
+                _report(name, event, error)
                 if event == _TOOL_PRE:
-                    return _hook_result()(action="deny", reason=f"the guard '{entry.name}' failed: {error}")
+                    return _hook_result()(action="deny", reason=f"the guard '{name}' failed: {error}")
                 continue
             if result is None or (result.action == "continue" and not result.user_message):
                 continue
@@ -208,7 +221,7 @@ class HookRegistry:
                 return result
             if result.action == "modify" and result.data is not None:
                 payload = result.data
-            answers.append((entry.name, result))
+            answers = [*(answers or ()), (name, result)]
         outcome = _merge_answers(event, payload, answers) if answers else _continue_with(payload)
         if gate is None:
             return outcome
@@ -227,32 +240,32 @@ class HookRegistry:
             correlate(event, payload)
         collected: list[Any] = []
         before = _count_cancellations()
-        for entry in self._handlers.get(event, ()):
+        for handler, _, _, name, _ in self._handlers.get(event, ()):
             try:
-                answer = entry.handler(event, payload)
+                answer = handler(event, payload)
                 if hasattr(answer, "__await__"):
                     answer = await asyncio.wait_for(answer, timeout)
                 result = _as_result(answer)
             except (Exception, asyncio.CancelledError) as error:
                 await _raise_cancellation(error, before)
-                _report(entry, event, error)
+                _report(name, event, error)
                 continue
             if result is not None and result.data is not None:
                 collected.append(result.data)
         return collected
 
 
-def _in_order(entries: list[_Registration]) -> tuple[_Registration, ...]:
-    entries.sort(key=attrgetter("priority"))
-    return _Observers(entries) if entries and all(entry.observes for entry in entries) else tuple(entries)
+def _in_order(entries: list[Registration]) -> tuple[Registration, ...]:
+    entries.sort(key=itemgetter(_PRIORITY))
+    return _Observers(entries) if entries and all(entry[_OBSERVES] for entry in entries) else tuple(entries)
 
 
-def _tell(observers: tuple[_Registration, ...], event: str, data: dict[str, Any]) -> None:
-    for entry in observers:
+def _tell(observers: tuple[Registration, ...], event: str, data: dict[str, Any]) -> None:
+    for observer, _, _, name, _ in observers:
         try:
-            entry.handler(event, data)
+            observer(event, data)
         except Exception as error:
-            _report(entry, event, error)
+            _report(name, event, error)
 
 
 class _Everything:
@@ -279,8 +292,8 @@ async def _raise_cancellation(error: BaseException, before: int) -> None:
     raise asyncio.CancelledError from error
 
 
-def _report(entry: _Registration, event: str, error: BaseException) -> None:
-    logger.error("hook '%s' failed on %s and was skipped: %s: %s", entry.name, event, type(error).__name__, error)
+def _report(name: str, event: str, error: BaseException) -> None:
+    logger.error("hook '%s' failed on %s and was skipped: %s: %s", name, event, type(error).__name__, error)
 
 
 def _as_result(answer: Any) -> HookResult | None:
@@ -345,49 +358,31 @@ def _merge_injections(event: str, payload: dict[str, Any], chosen: list[tuple[st
     )
 
 
-_new = object.__new__
-_cached_class: type[HookResult] | None = None
-_template: dict[str, Any] = {}
-_slot_setters: tuple[Callable[[HookResult, Any], None], ...] = ()
-
-
+@cache
 def _hook_result() -> type[HookResult]:
-    global _cached_class, _slot_setters
-    if _cached_class is None:
-        from pydantic import BaseModel
+    from .models import HookResult
 
-        from .models import HookResult
-
-        slots = ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
-        _slot_setters = tuple(BaseModel.__dict__[slot].__set__ for slot in slots)
-        _template.update(HookResult().__dict__)
-        _cached_class = HookResult
-    return _cached_class
+    return HookResult
 
 
 def _continue_with(data: dict[str, Any]) -> HookResult:
-    """Return `HookResult(data=data)` without a second validation: the kernel's hottest path."""
-    result: HookResult = _new(_cached_class or _hook_result())
-    fields = _template.copy()
-    fields["data"], fields["context_injections"] = data, []
-    set_fields, set_fields_set, set_extra, set_private = _slot_setters
-    set_fields(result, fields)
-    set_fields_set(result, {"data"})
-    set_extra(result, None)
-    set_private(result, None)
-    return result
+    """Return `HookResult(data=data)`; the first call replaces this function by one without an import."""
+    from .models import continue_with
+
+    globals()["_continue_with"] = continue_with
+    return continue_with(data)
 
 
-_stamped_second = ("", "")
+_stamped_second = (0, "")
 
 
 def _timestamp() -> str:
     """Return the time in UTC as ISO 8601 with microseconds; the text of a second is made once in it."""
     global _stamped_second  # one pair: a thread never joins another's second to its own text
-    now = str(time_ns())
-    known, text = _stamped_second
-    if now[:-9] != known:
-        known = now[:-9]
-        text = strftime("%Y-%m-%dT%H:%M:%S", gmtime(int(known)))
-        _stamped_second = (known, text)
-    return f"{text}.{now[-9:-3]}+00:00"
+    now = time_ns()
+    begin, text = _stamped_second
+    if not 0 <= now - begin < _SECOND:
+        begin = now - now % _SECOND
+        text = strftime("%Y-%m-%dT%H:%M:%S", gmtime(begin // _SECOND))
+        _stamped_second = (begin, text)
+    return f"{text}.{str(now)[-9:-3]}+00:00"

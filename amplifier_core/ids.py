@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from os import urandom
 
 from .errors import InvalidSessionId
 
@@ -31,9 +32,7 @@ def new_session_id(name: str = "") -> str:
     >>> new_session_id("code reviewer")  # doctest: +SKIP
     'code-reviewer-3f9a0c1b77de'
     """
-    import secrets  # not at import: it loads the libraries of cryptography
-
-    return session_id_of(name, secrets.token_hex(6))
+    return session_id_of(name, urandom(6).hex())
 
 
 def name_in_session_id(session_id: str) -> str:

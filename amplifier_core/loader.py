@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import sys
-import threading
-from hashlib import sha256
+from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import search_path
 from .eager import is_awaitable
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from .coordinator import ModuleCoordinator
+    from .importing import find_package, import_from_path
     from .models import ModuleInfo
 
     MountFunction = Callable[[ModuleCoordinator], Awaitable[Callable[[], Any] | None]]
@@ -63,13 +63,15 @@ MODULE_FAILURE_REASONS = frozenset(
 )
 
 
-def __getattr__(name: str) -> object:
-    """Import `ModuleInfo` at its first use: modules expect it here."""
-    if name != "ModuleInfo":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .models import ModuleInfo
+_HOME_OF = {"ModuleInfo": ".models", "find_package": ".importing", "import_from_path": ".importing"}
 
-    return ModuleInfo
+
+def __getattr__(name: str) -> object:
+    """Import a name at its first use: modules expect it here."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME_OF[name], __package__), name)
+    return value
 
 
 class ModuleValidationError(Exception):
@@ -89,6 +91,13 @@ def module_failure_reason(error: BaseException) -> str:
     return "unknown"
 
 
+class InstalledModule(NamedTuple):
+    """An imported module with an entry point: its own `mount`, and the `on_session_ready` beside it."""
+
+    mount: Callable[..., Any]
+    on_session_ready: Callable[..., Any] | None
+
+
 class ModuleLoader:
     """Loads modules for sessions; one loader may serve a session and its forks.
 
@@ -101,11 +110,15 @@ class ModuleLoader:
         self, coordinator: ModuleCoordinator | None = None, search_paths: Sequence[Path] | None = None
     ) -> None:
         self._coordinator = coordinator
-        self._search_paths = [*_folders_of_environment(), *(Path(path) for path in search_paths or ())]
+        self._own_search_paths = search_paths or ()
         self._added_paths: list[str] = []
         self._users: set[int] = set()
-        self._installed: dict[str, Callable[..., Any]] = {}
+        self._installed: dict[str, InstalledModule] = {}
         self._ready_queue: list[tuple[str, Callable[..., Any]]] = []
+
+    @cached_property
+    def _search_paths(self) -> list[Path]:
+        return [*_folders_of_environment(), *map(Path, self._own_search_paths)]
 
     def another(self, kind: type[ModuleLoader] | None = None) -> ModuleLoader:
         """Return a loader for another session, of this or another kind; it knows the installed modules of this one."""
@@ -113,17 +126,18 @@ class ModuleLoader:
         loader._search_paths, loader._installed = self._search_paths, self._installed
         return loader
 
-    def find_mount(
+    def find_installed(
         self, module_id: str, config: dict[str, Any], source_hint: Any, coordinator: ModuleCoordinator
-    ) -> Callable[..., Any] | None:
-        """Return the module's own `mount` if it is known and takes `config` as it is; None: see `load`.
+    ) -> InstalledModule | None:
+        """Return an installed module if it is known and takes `config` as it is; None: see `load`.
 
         A session of a known plan so mounts a module without the steps that find it.
         """
-        mount = self._installed.get(module_id)
-        if mount is None or self._search_paths or not self.is_complete(module_id, mount, config):
+        known = self._installed.get(module_id)
+        if known is None or self._search_paths or not self.is_complete(module_id, known.mount, config):
             return None
-        return mount if _has_no_source(coordinator.get("module-source-resolver"), module_id, source_hint) else None
+        resolver = coordinator.mount_points["module-source-resolver"]
+        return known if _has_no_source(resolver, module_id, source_hint) else None
 
     def is_complete(self, module_id: str, mount: Callable[..., Any], config: dict[str, Any]) -> bool:
         """Return whether `complete_config` certainly changes nothing."""
@@ -198,6 +212,8 @@ class ModuleLoader:
         return next((candidate for candidate in candidates if candidate.is_dir()), None)
 
     def _from_path(self, module_id: str, path: Path) -> ModuleType:
+        from .importing import import_from_path
+
         if path.is_dir() and str(path) not in self._added_paths:
             search_path.acquire(str(path))
             self._added_paths.append(str(path))
@@ -205,7 +221,7 @@ class ModuleLoader:
 
     def _from_entry_point(self, module_id: str) -> Callable[..., Any]:
         if module_id in self._installed:
-            return self._installed[module_id]
+            return self._installed[module_id].mount
         entries = find_entry_points(GROUP, module_id)
         if not entries:
             raise UnknownName("module", module_id, {entry.name for entry in find_entry_points(GROUP)})
@@ -219,7 +235,7 @@ class ModuleLoader:
                 f"module '{module_id}': entry point {entry.value} is not a mount function",
                 reason_code="invalid_entry_point",
             )
-        self._installed[module_id] = mount
+        self._installed[module_id] = InstalledModule(mount, find_ready(mount))
         return mount  # type: ignore[no-any-return]  # authors name any function
 
     async def initialize(self, module: Any, coordinator: ModuleCoordinator) -> Callable[[], Any] | None:
@@ -271,7 +287,10 @@ def find_ready(mount: Callable[..., Any]) -> Callable[..., Any] | None:
 
 def _has_no_source(resolver: Any, module_id: str, hint: Any) -> bool:
     """Return whether a resolver certainly finds no code for a module."""
-    return resolver is None or (hint is None and hasattr(resolver, "lacks") and bool(resolver.lacks(module_id)))
+    if resolver is None or hint is not None:
+        return resolver is None
+    lacks = getattr(resolver, "lacks", None)
+    return lacks is not None and bool(lacks(module_id))
 
 
 def attach_loader(loader: Any, coordinator: ModuleCoordinator) -> None:
@@ -330,63 +349,6 @@ def installed_modules() -> list[ModuleInfo]:
             )
         )
     return found
-
-
-def import_from_path(module_id: str, path: Path) -> ModuleType:
-    """Import the module at `path`: a `.py` file, a package folder, or a folder with `amplifier_module_<id>` in it.
-
-    A file is known by its content: a changed file is imported anew. A package keeps its name unless another module has
-    it already: two of one name must not get each other's parts.
-    """
-    if path.is_file():
-        return _import(_own_name(path.read_bytes() + str(path).encode()), path, None)
-    package = find_package(module_id, path)
-    file = package / "__init__.py"
-    known = sys.modules.get(package.name)
-    is_free = known is None or getattr(known, "__file__", None) == str(file)
-    return _import(package.name if is_free else _own_name(str(file).encode()), file, [str(package)])
-
-
-def _own_name(identity: bytes) -> str:
-    return f"_amplifier_source_{sha256(identity).hexdigest()[:16]}"
-
-
-def find_package(module_id: str, path: Path) -> Path:
-    """Return the folder of a module's package in `path`, or `path` itself. Raises `ModuleValidationError`."""
-    stem = module_id.replace("-", "_")
-    for candidate in (path / f"amplifier_module_{stem}", path / f"amplifier_{stem}", path / stem, path):
-        if (candidate / "__init__.py").is_file():
-            return candidate
-    raise ModuleValidationError(
-        f"module '{module_id}': {path} holds no package amplifier_module_{stem} with an __init__.py",
-        reason_code="invalid_package_layout",
-    )
-
-
-_importing: dict[str, threading.RLock] = {}
-"""A lock for each name, as in the standard import: another thread never gets half a module."""
-
-
-def _import(name: str, file: Path, search: list[str] | None) -> ModuleType:
-    with _importing.setdefault(name, threading.RLock()):
-        return _import_locked(name, file, search)
-
-
-def _import_locked(name: str, file: Path, search: list[str] | None) -> ModuleType:
-    known = sys.modules.get(name)
-    if known is not None and getattr(known, "__file__", None) == str(file):
-        return known
-    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=search)
-    if spec is None or spec.loader is None:
-        raise ModuleValidationError(f"{file} cannot be imported", reason_code="invalid_package_layout")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        sys.modules.pop(name, None)
-        raise
-    return module
 
 
 def _mount_of(module: Any, module_id: str) -> Callable[..., Any]:

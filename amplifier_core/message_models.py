@@ -11,14 +11,28 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_serializer, field_validator
 
+from .model_drafts import make_model
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Self
 
 Visibility = Literal["internal", "developer", "user"]
 
 
 class _WireModel(BaseModel):
     model_config = ConfigDict(extra="allow", defer_build=True)
+
+    @classmethod
+    def unchecked(cls, **fields: Any) -> Self:
+        """Return a model of values that have the types of their fields already, in a third of the time."""
+        return make_model(cls, {**_default_fields(cls), **fields}, set(fields), {})
+
+
+@cache
+def _default_fields(kind: type[_WireModel]) -> dict[str, Any]:
+    """Return the fields of a model in their order, with their defaults: none of them is a list or a mapping."""
+    return {name: field.default for name, field in kind.model_fields.items()}
 
 
 def decimal_or_error(value: Any) -> Any:
@@ -158,16 +172,8 @@ class ChatRequest(_WireModel):
 
 
 @cache  # built at the first request, as every model
-def _request_parts() -> tuple[Callable[[Any], list[Message]], dict[str, Any]]:
-    """Return the validation of messages, and the fields of an empty request."""
-    return TypeAdapter(list[Message]).validator.validate_python, dict(ChatRequest(messages=[]).__dict__)
-
-
-_new = object.__new__
-_set_fields, _set_names, _set_extra, _set_private = (
-    BaseModel.__dict__[slot].__set__
-    for slot in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
-)
+def _messages_validation() -> Callable[[Any], list[Message]]:
+    return TypeAdapter(list[Message]).validator.validate_python
 
 
 def make_request(messages: Sequence[Mapping[str, Any]], tools: list[ToolSpec] | None = None) -> ChatRequest:
@@ -177,15 +183,9 @@ def make_request(messages: Sequence[Mapping[str, Any]], tools: list[ToolSpec] | 
 
     Raises pydantic's `ValidationError` for a message that is none.
     """
-    validate, template = _request_parts()
-    request: ChatRequest = _new(ChatRequest)
-    fields = template.copy()  # all of them cannot change
-    fields["messages"], fields["tools"] = validate(messages), None if tools is None else tools[:]
-    _set_fields(request, fields)
-    _set_names(request, {"messages", "tools"})
-    _set_extra(request, {})
-    _set_private(request, None)
-    return request
+    own = None if tools is None else tools[:]  # a provider may change it: the next request has the same tools
+    values = {**_default_fields(ChatRequest), "messages": _messages_validation()(messages), "tools": own}
+    return make_model(ChatRequest, values, {"messages", "tools"}, {})
 
 
 class ToolCall(_WireModel):

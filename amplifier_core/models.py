@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator, model_serializer
 
 from .message_models import ImageBlock, TextBlock, decimal_or_error
+from .model_drafts import ModelDraft
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -163,6 +164,20 @@ class HookResult(_Model):
     context_injections: list[ContextInjection] = Field(default_factory=list)
     approval_preview: str | None = None
     """What the call would change, beside the prompt; the kernel asks the tool for it (`previews`)."""
+
+
+_CONTINUE = {name: field.default for name, field in HookResult.model_fields.items()}
+
+
+def continue_with(data: dict[str, Any]) -> HookResult:
+    """Return `HookResult(data=data)` without a validation: the kernel's hottest path, so it calls nothing else."""
+    draft: Any = ModelDraft()
+    draft.__dict__ = {**_CONTINUE, "data": data, "context_injections": []}
+    draft.__pydantic_fields_set__ = {"data"}
+    draft.__pydantic_extra__ = draft.__pydantic_private__ = None
+    draft.__class__ = HookResult
+    result: HookResult = draft
+    return result
 
 
 class Pricing(_Model):

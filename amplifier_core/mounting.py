@@ -11,7 +11,7 @@ from . import events
 from .credentials import describe_missing, find_broken_key
 from .eager import Waiting, is_awaitable, start
 from .frozen import frozen
-from .loader import ModuleLoader, attach_loader, detach_loader, find_ready, module_failure_reason
+from .loader import ModuleLoader, attach_loader, detach_loader, module_failure_reason
 from .utils.plan_secrets import hide_secrets_of
 from .utils.secrets import redact_error
 
@@ -50,7 +50,7 @@ class Mounting:
         self._time_limit = config["session"].get("mount_timeout") or MOUNT_TIME_LIMIT
         load = getattr(loader, "load", None)
         self._load = load if getattr(load, "__func__", None) is ModuleLoader.load else None
-        """The loader's function if it is the kernel's own: it finds what `find_mount` finds."""
+        """The loader's function if it is the kernel's own: it finds what `find_installed` finds."""
         self._ready: list[tuple[str, Callable[..., Any]]] = []
         self._untold: list[tuple[str, dict[str, Any]]] = []
 
@@ -65,8 +65,11 @@ class Mounting:
         await self._mount_required("orchestrator", "orchestrator")
         await self._mount_required("context", "context manager")
         for kind, section in _OPTIONAL:
+            entries = self._config.get(section)
+            if not entries:
+                continue
             mounted: set[Any] = set()  # a hook may be there twice, with an `instance_id` for the second
-            for entry in self._config.get(section) or ():
+            for entry in entries:
                 await self._mount_optional(kind, entry, mounted, strict=strict)
 
     async def make_ready(self) -> list[tuple[str, dict[str, Any]]]:
@@ -129,26 +132,36 @@ class Mounting:
         load = self._find_load(entry, is_tool=is_tool)
         source, known = entry.get("source"), None
         if load == self._load:  # never that of a sandbox
-            known = self._loader.find_mount(module_id, config, source, self._coordinator)
-        mounted = start(
-            self._load_and_mount(load, module_id, config, source)
-            if known is None
-            else self._mount_known(known, module_id, config)
-        )
-        if isinstance(mounted, Waiting):
-            try:
-                async with asyncio.timeout(self._time_limit) as limit:
-                    mounted = await mounted
-            except TimeoutError as error:
-                if not limit.expired():
-                    raise
-                raise TimeoutError(f"its mount took longer than {self._time_limit:g} s") from error
-        mount, cleanup = mounted
-        self._ready += self._loader.get_on_session_ready_queue()  # taken at once: others may use the loader too
-        self._loader.clear_on_session_ready_queue()
-        if cleanup is not None:
+            known = self._loader.find_installed(module_id, config, source, self._coordinator)
+        if known is not None:
+            mount, ready = known
+            cleanup = mount(self._coordinator, dict(config))
+            if is_awaitable(cleanup):
+                cleanup = start(cleanup)
+            if isinstance(cleanup, Waiting):
+                cleanup = await self._finish(cleanup)
+        else:
+            outcome = start(self._load_and_mount(load, module_id, config, source))
+            loaded, cleanup = await self._finish(outcome) if isinstance(outcome, Waiting) else outcome
+            mount, ready = getattr(loaded, "__wrapped__", loaded), None
+        if waiting := self._loader.get_on_session_ready_queue():
+            self._ready += waiting
+            self._loader.clear_on_session_ready_queue()  # at once: others may use the loader too
+        if ready is not None:
+            self._ready.append((module_id, ready))
+        if callable(cleanup):
             self._coordinator.register_cleanup(cleanup)
-        return getattr(mount, "__wrapped__", mount)
+        return mount
+
+    async def _finish(self, waiting: Waiting[Any]) -> Any:
+        """Return the result of a mount that waits. Raises `TimeoutError` after the time limit."""
+        try:
+            async with asyncio.timeout(self._time_limit) as limit:
+                return await waiting
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise TimeoutError(f"its mount took longer than {self._time_limit:g} s") from error
 
     def _find_load(self, entry: dict[str, Any], *, is_tool: bool) -> Callable[..., Any]:
         """Return the loader's function for an entry; one with `sandbox: true` is never loaded in this process."""
@@ -170,15 +183,6 @@ class Mounting:
         """Return the function that mounts the module, and the clean-up that it returned."""
         mount = await load(module_id, dict(config), source, self._coordinator)
         return mount, await mount(self._coordinator)
-
-    async def _mount_known(self, mount: Callable[..., Any], module_id: str, config: dict[str, Any]) -> tuple[Any, Any]:
-        """Mount a module by its own function, and return both as `_load_and_mount` does."""
-        outcome = mount(self._coordinator, dict(config))
-        cleanup = await outcome if is_awaitable(outcome) else outcome
-        ready = find_ready(mount)
-        if ready is not None:
-            self._loader.enqueue_on_session_ready(module_id, ready)
-        return mount, cleanup if callable(cleanup) else None
 
     async def _mount_provider(self, entry: dict[str, Any]) -> None:
         """Mount one provider under its `instance_id`; a failing one leaves the providers as they were.

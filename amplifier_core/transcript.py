@@ -17,8 +17,8 @@ def text_of(message: Mapping[str, Any]) -> str:
     """Return the text of a message, its blocks joined."""
     content = message.get("content")
     if isinstance(content, list):
-        blocks = [block for block in content if isinstance(block, dict) and block.get("type") == "text"]
-        return "".join(str(block.get("text") or "") for block in blocks)
+        texts = [each.get("text") for each in content if isinstance(each, dict) and each.get("type") == "text"]
+        return "".join([str(text or "") for text in texts])
     return str(content or "")
 
 

@@ -31,4 +31,4 @@ class HookValidator(ModuleValidator):
 def handlers_of(coordinator: Any) -> list[tuple[str, str, Any]]:
     """Return the handlers on a coordinator's hooks: event, name, function; [] for hooks other than the kernel's."""
     registered = getattr(getattr(coordinator, "hooks", None), "_handlers", {})
-    return [(event, entry.name, entry.handler) for event, entries in registered.items() for entry in entries]
+    return [(event, name, handler) for event, entries in registered.items() for handler, _, _, name, _ in entries]

@@ -40,7 +40,8 @@ def resolve_alias(model: str, provider: str, coordinator: ModuleCoordinator | No
 
 def names_model(config: Mapping[str, Any]) -> bool:
     """Return whether the configuration of a provider names a model."""
-    return any(config.get(key) is not None for key in MODEL_KEYS)
+    default, model = MODEL_KEYS
+    return config.get(default) is not None or config.get(model) is not None
 
 
 def with_model(config: dict[str, Any], provider: str, coordinator: ModuleCoordinator | None) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class LayeredResolver:
     def lacks(self, module_id: str) -> bool:
         """Return whether both certainly find nothing for a module without a path."""
         own, outer = self._lacks
-        return bool(outer(module_id)) and (module_id in self._inherited or bool(own(module_id)))
+        return outer(module_id) and (module_id in self._inherited or own(module_id))
 
     def resolve(self, module_id: str, source_hint: Any = None, profile_hint: Any = None) -> Any:
         """Return the source of the code of `module_id`. Raises `ModuleNotFoundError` when neither knows it."""

@@ -8,8 +8,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import amplifier_core
 from amplifier_core.frozen import frozen
 
+from .. import mentions
 from ..documents.local_paths import is_path
 from .capability_layers import INHERITED, LayeredMentions, LayeredResolver, add_layer
 from .lifecycle import emit_failed, emit_ready
@@ -95,13 +97,11 @@ class PreparedBundle:
         The session's hooks receive `bundle:loaded` and `bundle:prepared`. If the set-up fails, they receive
         `bundle:failed`, and the session is cleaned up before the error is raised.
         """
-        from amplifier_core.session import AmplifierSession
-
         plan = with_default_session(deepcopy(self.mount_plan) if config is None else config)
         if plan["session"].get(PREFERENCES):
             plan = apply_provider_preferences(plan, plan["session"][PREFERENCES])
         working_dir = _make_absolute(session_cwd)
-        session = AmplifierSession(
+        session = amplifier_core.AmplifierSession(  # imported with the first session
             plan,
             loader=_make_loader(parent),
             session_id=session_id,
@@ -153,20 +153,18 @@ class PreparedBundle:
         parent: AmplifierSession | None,
     ) -> None:
         coordinator, modules = session.coordinator, self.resolver
-        mentions: Any = mention_resolver(self.bundle, working_dir)
+        mentioned: Any = mention_resolver(self.bundle, working_dir)
         if parent is not None:
             outer = parent.coordinator
             inherited = [str(each["module"]) for each in session.config.get("hooks") or () if each.get(INHERITED)]
             layered = partial(LayeredResolver, inherited=inherited)
             modules = add_layer(modules, outer.get("module-source-resolver"), layered)
-            mentions = add_layer(mentions, outer.get_capability("mention_resolver"), LayeredMentions)
-        from ..mentions import ContentDeduplicator
-
+            mentioned = add_layer(mentioned, outer.get_capability("mention_resolver"), LayeredMentions)
         await coordinator.mount("module-source-resolver", modules)
         known: dict[str, Any] = {
             "session.working_dir": str(working_dir),
-            "mention_resolver": mentions,
-            "mention_deduplicator": ContentDeduplicator(),  # its own: a child reads what its parent was told already
+            "mention_resolver": mentioned,
+            "mention_deduplicator": mentions.ContentDeduplicator(),  # a child reads what its parent was told already
             BUNDLE_FOLDERS: self._list_folders(parent),
             **capabilities,
         }
@@ -182,9 +180,8 @@ class PreparedBundle:
     def _list_folders(self, parent: AmplifierSession | None) -> dict[str, bool]:
         """Return the folders of the bundle and of the bundles above it, and whether their files must be trusted."""
         bundle, guard = self.bundle, self.bundle.guard
-        layers = [*reversed(bundle.layers), bundle]
-        paths = dict.fromkeys(str(each.base_path) for each in layers if each.base_path is not None)
-        found = {path: guard is not None and guard.checks_texts(path) for path in paths}
+        paths = [str(each.base_path) for each in (*reversed(bundle.layers), bundle) if each.base_path is not None]
+        found = dict.fromkeys(paths, False) if guard is None else {path: guard.checks_texts(path) for path in paths}
         above = parent.coordinator.get_capability(BUNDLE_FOLDERS) if parent is not None else None
         return {**found, **above, **found} if above else found  # in this order; the bundle's own values count
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .. import mentions
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
@@ -96,9 +98,8 @@ class _Read(NamedTuple):
 
 def mention_resolver(bundle: Bundle, working_dir: Path) -> BaseMentionResolver:
     """Return the resolver of a session's mentions: in its folder, then in the bundle's."""
-    from ..mentions import BaseMentionResolver
-
-    return BaseMentionResolver(bundle.source_base_paths, bundle.base_path or working_dir, relative_to=working_dir)
+    base = bundle.base_path or working_dir
+    return mentions.BaseMentionResolver(bundle.source_base_paths, base, relative_to=working_dir)
 
 
 def _stamp(path: Path) -> Stamp | None:

@@ -52,7 +52,8 @@ async def _take(spawn: Spawn, session: AmplifierSession) -> dict[str, object]:
     assert asked is not None and cause is not None
     record = await store.get(session.session_id)
     graph = Graph(find_workflow(spawn.prepared.bundle, record.metadata[FLOW]["name"]))
-    agents = AgentSpawner(spawn.prepared, store, spawn.router, spawn.plugins, session, record.project)
+    agents = AgentSpawner(spawn.prepared, store, spawn.router, spawn.plugins, working_dir=record.project)
+    agents.take(session)
     approvals = (
         InboxApprovals(asked, record.session_id, record.project)
         if isinstance(asked, ApprovalInbox)

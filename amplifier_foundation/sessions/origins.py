@@ -88,8 +88,11 @@ def origin_below(parent: AmplifierSession) -> dict[str, Any]:
     """Return the origin of a session that `parent` makes now."""
     above = parent.coordinator.get_capability(ORIGIN) or {}
     origin = {"root": above.get("root") or parent.session_id}
-    known = {"delivery": above.get("delivery"), "traceparent": traceparent.get()}
-    return origin | {name: value for name, value in known.items() if value}
+    if delivery := above.get("delivery"):
+        origin["delivery"] = delivery
+    if span := traceparent.get():
+        origin["traceparent"] = span
+    return origin
 
 
 async def origin_of_fork(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from decimal import Decimal
-from operator import attrgetter
+from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from amplifier_core.events import LLM_RESPONSE, PROVIDER_REQUEST, PROVIDER_RESPO
 from amplifier_core.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from amplifier_core.clock import Clock
     from amplifier_core.coordinator import ModuleCoordinator
@@ -28,7 +28,7 @@ CHILDREN = "children"
 """The member of the contribution for a session's children: their number."""
 
 _CHILDREN = "session.child_usage"
-_SINGLE_CHILDREN = 256  # an earlier child is in the sum: a second call for it would count twice
+_SINGLE_CHILDREN = 256  # at least; an earlier child is in the sum: a second call for it would count twice
 _BEFORE_ALL = -1_000_000  # a handler that denies keeps the later ones from hearing
 _TOO_MUCH = Decimal("1e12")  # dollars; beyond it a sum would lose its cents, and a far greater one cannot be made
 _bridging = Lock()  # children of one parent may end in several threads
@@ -85,10 +85,15 @@ class Usage:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON can hold it; the cost is a string, digit by digit."""
-        told: dict[str, Any] = dict(zip(_FIELDS, _read_fields(self), strict=True))
-        if self.cost_usd is not None:
-            told["cost_usd"] = str(self.cost_usd)
-        return told
+        return {
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "cache_read_tokens": self.cache_read_tokens,
+            "cache_write_tokens": self.cache_write_tokens,
+            "cost_usd": None if self.cost_usd is None else str(self.cost_usd),
+            "requests": self.requests,
+            "cost_is_partial": self.cost_is_partial,
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Usage:
@@ -97,8 +102,20 @@ class Usage:
 
 
 _NOTHING = Usage()
-_FIELDS = tuple(field.name for field in fields(Usage))
-_read_fields = attrgetter(*_FIELDS)
+
+
+def sum_usages(usages: Sequence[Usage]) -> Usage:
+    """Return the sum of usages, as `+` gives it, in a fraction of its time."""
+    costs = [each.cost_usd for each in usages if each.cost_usd is not None]
+    return Usage(
+        input_tokens=sum([each.input_tokens for each in usages]),
+        output_tokens=sum([each.output_tokens for each in usages]),
+        cache_read_tokens=sum([each.cache_read_tokens for each in usages]),
+        cache_write_tokens=sum([each.cache_write_tokens for each in usages]),
+        cost_usd=sum(costs, Decimal(0)) if costs else None,
+        requests=sum([each.requests for each in usages]),
+        cost_is_partial=bool(costs) and any(each.lacks_cost for each in usages),
+    )
 
 
 class UsageMeter:
@@ -124,10 +141,12 @@ class UsageMeter:
         if self._attached:
             return
         self._attached = True
-        observe = self._coordinator.hooks.observe
-        observe(PROVIDER_REQUEST, self._begin, _BEFORE_ALL, "usage-meter")
-        observe(LLM_RESPONSE, self._hear_provider, _BEFORE_ALL, "usage-meter")
-        observe(PROVIDER_RESPONSE, self._hear_orchestrator, _BEFORE_ALL, "usage-meter")
+        observers = {
+            PROVIDER_REQUEST: self._begin,
+            LLM_RESPONSE: self._hear_provider,
+            PROVIDER_RESPONSE: self._hear_orchestrator,
+        }
+        self._coordinator.hooks.observe(observers, _BEFORE_ALL, "usage-meter")
 
     @property
     def usage(self) -> Usage:
@@ -189,10 +208,11 @@ class UsageMeter:
         self._settle()
 
     def _settle(self) -> None:
-        if self._latest is not None:
+        latest, self._latest = self._latest, None
+        if latest is not None:
             key = self._key
-            self._by_model[key] = self._by_model.get(key, _NOTHING) + self._latest
-            self._settled, self._latest = self.usage, None
+            self._by_model[key] = self._by_model.get(key, _NOTHING) + latest
+            self._settled += latest
 
     def _read_event(self, data: Mapping[str, Any]) -> Usage:
         usage, wrong = _read(data.get("usage"))
@@ -234,14 +254,15 @@ class _Children:
         known = self._last.pop(session_id, None)
         self.count += known is None
         self._last[session_id] = known + usage if adds and known is not None else usage
-        if len(self._last) > _SINGLE_CHILDREN:
-            self._before += self._last.pop(next(iter(self._last)))
+        if len(self._last) >= 2 * _SINGLE_CHILDREN:  # many at once: one by one, a sum would take longer than the rest
+            earlier = list(islice(self._last, _SINGLE_CHILDREN))
+            self._before = sum_usages([self._before, *map(self._last.pop, earlier)])
 
     @property
     def total(self) -> Usage:
         """The usage of all children."""
         with _bridging:
-            return sum(self._last.values(), self._before)
+            return sum_usages([self._before, *self._last.values()])
 
     def contribution(self) -> dict[str, Any]:
         """Return their cost as a contribution to `session.cost`."""
@@ -280,14 +301,14 @@ def usage_of_messages(messages: Iterable[Mapping[str, Any]]) -> Usage | None:
     metadata = (message.get("metadata") for message in messages)
     told = (each.get("usage") for each in metadata if isinstance(each, Mapping))
     known = [Usage.from_dict(each) for each in told if isinstance(each, Mapping) and each]
-    return sum(known, _NOTHING) if known else None
+    return sum_usages(known) if known else None
 
 
 def read_usage(reports: Iterable[Any], whole: Any) -> Usage:
     """Return the usage of one call: by the `reports` of its provider, or by the orchestrator if that is fuller."""
     known = [_read(each)[0] for each in reports]
     told = [_read(whole)[0]] if whole else []
-    return max([sum(known, _NOTHING), *told], key=_fullness)
+    return max([sum_usages(known), *told], key=_fullness)
 
 
 def model_of(data: Mapping[str, Any]) -> str:
@@ -305,17 +326,21 @@ def _read(said: Any) -> tuple[Usage, list[str]]:
     dump = getattr(said, "model_dump", None)
     data = dump() if callable(dump) else said
     wrong: list[str] = []
-    if not isinstance(data, Mapping):
+    if type(data) is not dict and not isinstance(data, Mapping):  # a dict is told from others in a tenth of the time
         return Usage(requests=1), [] if data is None else [f"usage={_shorten(data)}"]
-    tokens = [_count(name, data.get(name, data.get(short)), wrong) for name, short in _TOKENS]
+    tokens = []
+    for name, short in _TOKENS:
+        value = data.get(name, data.get(short))
+        is_plain = value is None or (type(value) is int and value >= 0)
+        tokens.append((value or 0) if is_plain else _count(name, value, wrong))
     cost, requests = _dollars(data.get("cost_usd"), wrong), _count("requests", data.get("requests", 1), wrong)
     partial = data.get("cost_is_partial") is True and cost is not None
     return Usage(tokens[0], tokens[1], tokens[2], tokens[3], cost, requests, partial), wrong
 
 
 def _count(name: str, value: Any, wrong: list[str]) -> int:
-    if value is None or (value.__class__ is int and value >= 0):
-        return value or 0
+    if value is None:
+        return 0
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
         wrong.append(f"{name}={_shorten(value)}")
         return 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+from weakref import ref
 
 from amplifier_core.errors import SessionConflict, SessionNotFound, UnknownName
 from amplifier_core.frozen import frozen
@@ -28,6 +29,7 @@ from .child_notes import ChildNotes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from weakref import ReferenceType
 
     from amplifier_core.documents import DocumentStore
     from amplifier_core.plugins import Plugins
@@ -87,7 +89,8 @@ class AgentSpawner:
     store: SessionStore | None = None
     router: Emitter | None = None
     plugins: Plugins | None = None
-    session: AmplifierSession | None = None
+    session: ReferenceType[AmplifierSession] | None = None
+    """The session itself holds the capabilities: a weak reference makes no ring of them."""
     working_dir: str | None = None
     """The folder of the project that its events belong to; None: the current one."""
 
@@ -113,7 +116,8 @@ class AgentSpawner:
         return capabilities
 
     def _count_messages(self) -> int:
-        return len(self.session.transcript) if self.session is not None else 0
+        session = self.session() if self.session is not None else None
+        return len(session.transcript) if session is not None else 0
 
     async def spawn(
         self,
@@ -239,7 +243,7 @@ class AgentSpawner:
         raise SessionConflict(record.session_id, f"session '{record.session_id}' was not made by this one")
 
     def _parent(self, given: AmplifierSession | None) -> AmplifierSession:
-        parent = given or self.session
+        parent = given or (self.session() if self.session is not None else None)
         assert parent is not None, "the spawner was not told its session"
         return parent
 
@@ -322,7 +326,7 @@ class AgentSpawner:
 
     def take(self, session: AmplifierSession) -> None:
         """Spawn for `session` from now on."""
-        self.session = session
+        self.session = ref(session)
 
 
 def _prefer(

@@ -11,6 +11,7 @@ from ..sessions.recording import read_since, record_session
 from ..sessions.untrusted import taint, taint_of
 from ..sessions.usage import UsageMeter, bridge_child_cost
 from ..sessions.working_dir import PROJECT_CAPABILITY
+from .agents import AgentSpawner
 from .approvals import ChildApprovals
 from .budget import BUDGET, BudgetGuard
 from .family import TREE, Tree, end_children
@@ -174,8 +175,6 @@ def has_levels(display: Any) -> bool:
 
 
 async def _create_session(spawn: Spawn, request: SpawnRequest) -> AmplifierSession:
-    from .agents import AgentSpawner  # it stands above
-
     outer = spawn.asked
     approvals: ApprovalSystem | None = None  # without one, everything is denied
     if outer is not None:
@@ -184,7 +183,7 @@ async def _create_session(spawn: Spawn, request: SpawnRequest) -> AmplifierSessi
         approvals = ChildApprovals.of(outer, name, tree.asking if tree is not None else asyncio.Lock())
     project = spawn.project or None
     agents = AgentSpawner(spawn.prepared, spawn.store, spawn.router, spawn.plugins, working_dir=project)
-    session = spawn.child = agents.session = await spawn.prepared.create_session(
+    session = spawn.child = await spawn.prepared.create_session(
         session_id=request.session_id,
         parent_id=request.parent_id,
         approval_system=approvals,
@@ -202,6 +201,7 @@ async def _create_session(spawn: Spawn, request: SpawnRequest) -> AmplifierSessi
         },
         parent=spawn.parent,
     )
+    agents.take(session)
     outer_gate = spawn.parent.coordinator.permissions if spawn.cause is None else None
     taint(session, spawn.metadata, acts=spawn.acts or (outer_gate is not None and outer_gate.acts))
     return session

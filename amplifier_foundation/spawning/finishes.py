@@ -17,7 +17,7 @@ class FinishGuard:
     def __init__(self, session: AmplifierSession) -> None:
         self._session_id = session.session_id
         self._reason = ""
-        session.coordinator.hooks.observe(ORCHESTRATOR_COMPLETE, self._read, name="finish")
+        session.coordinator.hooks.observe({ORCHESTRATOR_COMPLETE: self._read}, name="finish")
 
     def _read(self, event: str, data: dict[str, Any]) -> None:
         self._reason = str(data.get("finish_reason") or "")

@@ -118,10 +118,10 @@ def _copy_deep(value: Any) -> Any:
 
 async def inherit_history(session: AmplifierSession, depth: Depth, scope: Scope, turns: int) -> Beginning:
     """Return the beginning of the history for a child of `session`; see `Inheritance.take`."""
-    from .family import Family
-
     if depth == "none":
         return Beginning(Transcript(), 0)
+    from .family import Family
+
     history = await session.history()
     inheritance = Family.of(session).inheritance if history is session.transcript else Inheritance()
     return inheritance.take(history, depth, scope, turns)

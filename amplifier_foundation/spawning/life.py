@@ -44,7 +44,7 @@ async def run_spawn(spawn: Spawn, timeout: float | None = None) -> SpawnOutcome:
             output = await _run_within(spawn, timeout)
     except BaseException as error:
         spawn.error = error
-    return SpawnOutcome(
+    outcome = SpawnOutcome(
         session_id=spawn.request.session_id,
         parent_id=spawn.request.parent_id,
         status=_status_of(spawn),
@@ -54,6 +54,9 @@ async def run_spawn(spawn: Spawn, timeout: float | None = None) -> SpawnOutcome:
         error=describe_failure(spawn.error, spawn.child) if spawn.error is not None else None,
         usage=spawn.usage.to_dict() if spawn.usage is not None else {},
     )
+    if spawn.child is not None:
+        spawn.child.release()
+    return outcome
 
 
 async def _run_within(spawn: Spawn, seconds: float | None) -> str:

@@ -72,3 +72,17 @@ async def test_a_time_limit_around_it_cancels_it_where_it_waits() -> None:
         async with asyncio.timeout(0.001):
             await waiting
     assert ended == [asyncio.current_task()]
+
+
+async def test_what_is_awaited_by_a_method_of_its_own_is_run_like_a_coroutine() -> None:
+    class Own:
+        def __init__(self, wait: Awaitable[Any]) -> None:
+            self.wait = wait
+
+        def __await__(self) -> Any:
+            return self.wait.__await__()
+
+    assert start(Own(give(1))) == 1
+    waiting = start(Own(asyncio.sleep(0, 2)))
+    assert isinstance(waiting, Waiting)
+    assert await waiting == 2

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -223,8 +224,20 @@ def given(result: Any, event: str, data: dict[str, Any]) -> Any:
         CallableHandler({"action": "deny", "reason": "r"}),
         partial(given, {"action": "deny", "reason": "r"}),
         lambda event, data: answering(HookResult(action="deny", reason="r"))(event, data),
+        CallableHandler({"action": "deny", "reason": "r"}).__call__,
+        AsyncMock(return_value={"action": "deny", "reason": "r"}),
     ],
-    ids=["plain", "async", "async dict", "plain dict", "async object", "partial", "plain that returns a coroutine"],
+    ids=[
+        "plain",
+        "async",
+        "async dict",
+        "plain dict",
+        "async object",
+        "partial",
+        "plain that returns a coroutine",
+        "method",
+        "double",
+    ],
 )
 async def test_every_kind_of_handler_may_answer(hooks: HookRegistry, handler: Any) -> None:
     hooks.register("e", handler)
@@ -424,6 +437,28 @@ async def test_taking_a_registration_back_takes_exactly_that_one(hooks: HookRegi
     assert hooks.list_handlers() == {"a": ["logger"], "b": ["logger"]}
 
 
+async def test_the_handlers_of_several_events_are_taken_back_together(hooks: HookRegistry) -> None:
+    handler = answering(None)
+    hooks.register("a", handler, name="logger")
+    take_back = hooks.register_all({"a": handler, "b": plain}, name="logger")
+    assert hooks.list_handlers() == {"a": ["logger", "logger"], "b": ["logger"]}
+    assert (await hooks.emit("b", {})).action == "deny"
+    take_back()
+    assert hooks.list_handlers() == {"a": ["logger"]}
+
+
+async def test_nothing_is_heard_after_all_registrations_are_undone(hooks: HookRegistry) -> None:
+    take_back = hooks.register("a", plain)
+    hooks.observe({"a": print, "b": print})
+    hooks.clear()
+    take_back()
+    assert hooks.list_handlers() == {}
+    assert (await hooks.emit("a", {})).action == "continue"
+    hooks.guard(lambda data: HookResult(action="deny"))
+    hooks.clear()
+    assert events.TOOL_PRE in hooks.heard, "a gate still hears tool calls"
+
+
 async def test_a_name_is_taken_back_from_every_event(hooks: HookRegistry) -> None:
     for event, name in [("a", "x"), ("a", "y"), ("b", "x")]:
         hooks.register(event, answering(None), name=name)
@@ -486,8 +521,8 @@ def observing(heard: list[str], name: str) -> Callable[[str, dict[str, Any]], No
 async def test_observers_alone_hear_the_data_as_it_was_emitted(hooks: HookRegistry) -> None:
     heard: list[str] = []
     hooks.set_default_fields(session_id="s")
-    hooks.observe("e", observing(heard, "second"), 1)
-    hooks.observe("e", observing(heard, "first"), -1)
+    hooks.observe({"e": observing(heard, "second")}, 1)
+    hooks.observe({"e": observing(heard, "first")}, -1)
     data = {"n": 1}
     result = await hooks.emit("e", data)
     assert (result.action, result.data) == ("continue", data)
@@ -499,8 +534,8 @@ async def test_observers_alone_hear_the_data_as_it_was_emitted(hooks: HookRegist
 
 async def test_an_observer_keeps_its_place_among_handlers(hooks: HookRegistry) -> None:
     heard: list[str] = []
-    hooks.observe("e", observing(heard, "before"), -1)
-    hooks.observe("e", observing(heard, "after"), 1)
+    hooks.observe({"e": observing(heard, "before")}, -1)
+    hooks.observe({"e": observing(heard, "after")}, 1)
     undo = hooks.register("e", answering(HookResult(action="deny"), heard, "denies"))
     assert not hooks.tell("e", {})
     assert (await hooks.emit("e", {})).action == "deny"
@@ -519,15 +554,15 @@ async def test_a_failing_observer_is_reported_and_the_next_one_hears(
     def fail(event: str, data: dict[str, Any]) -> None:
         raise ValueError("broken")
 
-    hooks.observe("e", fail, -1, "faulty")
-    hooks.observe("e", observing(heard, "next"))
+    hooks.observe({"e": fail}, -1, "faulty")
+    hooks.observe({"e": observing(heard, "next")})
     assert (await hooks.emit("e", {})).action == "continue"
     assert heard == ["next []"]
     assert "hook 'faulty' failed on e and was skipped: ValueError: broken" in caplog.text
 
 
 async def test_an_observed_tool_call_still_meets_its_gate(hooks: HookRegistry) -> None:
-    hooks.observe(events.TOOL_PRE, observing([], "observer"))
+    hooks.observe({events.TOOL_PRE: observing([], "observer")})
     hooks.guard(lambda data: HookResult(action="deny", reason="no"))
     assert not hooks.tell(events.TOOL_PRE, {})
     assert (await hooks.emit(events.TOOL_PRE, {"tool_name": "t"})).reason == "no"

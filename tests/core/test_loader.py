@@ -382,13 +382,13 @@ async def test_a_known_module_is_found_without_loading_unless_something_else_may
 ) -> None:
     site.install("dist-known", {MODULES: {"tool-known": "known:mount"}}, {"known.py": module("known")})
     loader = ModuleLoader()
-    assert loader.find_mount("tool-known", {}, None, coordinator) is None
+    assert loader.find_installed("tool-known", {}, None, coordinator) is None
     await mounted(loader, coordinator, "tool-known")
-    found = loader.another().find_mount("tool-known", {}, None, coordinator)
+    found = loader.another().find_installed("tool-known", {}, None, coordinator)
     assert found is not None
-    assert found.__module__ == "known"
+    assert (found.mount.__module__, found.on_session_ready) == ("known", None)
     searching = ModuleLoader(search_paths=[folder])
     await mounted(searching, coordinator, "tool-known")
-    assert searching.find_mount("tool-known", {}, None, coordinator) is None
+    assert searching.find_installed("tool-known", {}, None, coordinator) is None
     await coordinator.mount("module-source-resolver", object())
-    assert loader.find_mount("tool-known", {}, None, coordinator) is None
+    assert loader.find_installed("tool-known", {}, None, coordinator) is None

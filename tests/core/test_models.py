@@ -36,7 +36,7 @@ from amplifier_core.message_models import (
     Usage,
     make_request,
 )
-from amplifier_core.models import HookResult, SessionStatus, ToolResult
+from amplifier_core.models import ContextInjection, HookResult, SessionStatus, ToolResult, continue_with
 from amplifier_core.module_sources import FileSystemModuleSource, ModuleNotFoundError
 from amplifier_core.testing import MockContextManager
 from amplifier_core.utils import redact_secrets, truncate_values
@@ -444,3 +444,31 @@ def test_a_request_made_the_short_way_refuses_what_is_no_message() -> None:
     for wrong in ({"role": "nobody", "content": "hi"}, {"role": "user"}, {"role": "user", "content": [{"type": "?"}]}):
         with pytest.raises(ValidationError):
             make_request([wrong])
+
+
+def test_a_model_of_values_that_are_right_is_the_same_without_a_validation() -> None:
+    given: dict[str, Any] = {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3, "cost_usd": Decimal("0.1")}
+    usage = Usage.unchecked(**given)
+    parts = {"content": [TextBlock.unchecked(text="hi")], "usage": usage, "finish_reason": "stop"}
+    made = ChatResponse.unchecked(**parts)
+    known = ChatResponse(content=[TextBlock(text="hi")], usage=Usage(**given), finish_reason="stop")
+    assert (type(made), made, repr(made)) == (ChatResponse, known, repr(known))
+    assert made.model_dump_json() == known.model_dump_json()
+    assert made.model_dump(exclude_unset=True) == known.model_dump(exclude_unset=True)
+    assert pickle.loads(pickle.dumps(made)) == made.model_copy(deep=True) == known
+    made.extra = 1  # type: ignore[attr-defined]
+    made.metadata = {"a": 1}
+    assert made.model_extra == {"extra": 1}
+    assert ChatResponse.unchecked(**parts) == known, "two of them share nothing"
+
+
+def test_the_result_of_an_event_without_an_answer_is_a_model_like_any_other() -> None:
+    made, known = continue_with({"n": 1}), HookResult(data={"n": 1})
+    assert (type(made), made, repr(made)) == (HookResult, known, repr(known))
+    assert made.model_dump(exclude_unset=True) == {"data": {"n": 1}}
+    assert pickle.loads(pickle.dumps(made)) == made.model_copy(update={"reason": None}) == known
+    made.action = "deny"
+    made.context_injections.append(ContextInjection(content="x"))
+    assert continue_with({"n": 1}) == known
+    with pytest.raises(ValueError, match="no field"):
+        made.unknown = 1  # type: ignore[attr-defined]

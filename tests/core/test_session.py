@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import pytest
 
 from amplifier_core.loader import ModuleLoader
+from amplifier_core.permissions import PermissionGate, Policy
 from amplifier_core.session import AmplifierSession
 from amplifier_core.testing import MockTool
 from amplifier_core.transcript import Transcript
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from amplifier_core.coordinator import ModuleCoordinator
     from tests.core.conftest import LocalModules
@@ -319,3 +322,27 @@ async def test_a_history_that_the_context_begins_anew_is_the_session_s(plan: Pla
 
 def test_a_session_says_what_it_is(plan: Plan) -> None:
     assert repr(AmplifierSession(plan, session_id="s")) == "<AmplifierSession s running>"
+
+
+async def test_a_session_that_is_let_go_keeps_its_history_and_nothing_keeps_it(
+    plan: Plan, modules: LocalModules, tmp_path: Path
+) -> None:
+    session = AmplifierSession(plan, loader=modules)
+    await session.execute("now")
+    await session.cleanup()
+    coordinator, history = session.coordinator, list(session.transcript)
+    coordinator.guard(PermissionGate(Policy(), tmp_path))
+    coordinator.hooks.register("e", session.execute)
+    coordinator.cancellation.on_change(session.__repr__)
+    coordinator.cancellation.request_graceful()
+    coordinator.register_capability("own", 1)
+    session.release()
+    assert list(await session.history()) == history
+    assert (session.state, session.coordinator.get_capability("own")) == ("completed", 1)
+    assert (coordinator.session, coordinator.get("providers"), coordinator.get("context")) == (None, {}, None)
+    assert (coordinator.hooks.list_handlers(), coordinator.cancellation.is_graceful) == ({}, True)
+    assert "tool:pre" in coordinator.hooks.heard
+    assert (await coordinator.hooks.emit("tool:pre", {"tool_name": "x"})).action == "deny"
+    gone, parts = ref(session), ref(coordinator)
+    del session, coordinator
+    assert (gone(), parts()) == (None, None), "no ring is left: they go without a search for one"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,14 +32,17 @@ def config_schema() -> dict[str, Any]:
 
 async def mount(coordinator: ModuleCoordinator, config: dict[str, Any] | None = None) -> None:
     """Mount the memory as the session's context. Raises `ValueError` for a configuration that cannot work."""
-    from .context import SimpleContextManager
-
-    await coordinator.mount("context", SimpleContextManager(coordinator, config))
+    await coordinator.mount("context", _import_context()(coordinator, config))
 
 
 def __getattr__(name: str) -> object:
     if name != "SimpleContextManager":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _import_context()
+
+
+@cache  # an import within each mount takes a microsecond of it
+def _import_context() -> type[SimpleContextManager]:
     from .context import SimpleContextManager
 
     return SimpleContextManager

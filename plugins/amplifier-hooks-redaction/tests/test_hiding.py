@@ -11,6 +11,7 @@ from amplifier_core import AmplifierSession, ModuleCoordinator
 from amplifier_core.message_models import ChatResponse, TextBlock
 from amplifier_core.models import HookResult, ToolResult
 from amplifier_core.testing import MockTool
+from amplifier_core.validation.hook import handlers_of
 from amplifier_hooks_redaction import mount
 from amplifier_hooks_redaction.hiding import FAILED
 
@@ -172,11 +173,9 @@ async def test_calls_that_a_guard_refuses_leave_nothing_behind() -> None:
     coordinator = ModuleCoordinator(session_id="s")
     coordinator.hooks.register("tool:pre", lambda event, data: HookResult(action="deny"), -15_000)
     cleanup = await mount(coordinator, {})
-    handler = next(
-        entry.handler for entry in coordinator.hooks._handlers["tool:pre"] if entry.name == "hooks-redaction"
-    )
+    handlers = {name: handler for event, name, handler in handlers_of(coordinator) if event == "tool:pre"}
     for _ in range(1500):
         await coordinator.hooks.emit("tool:pre", {"tool_name": "x", "tool_input": {"a": KEY}})
-    assert len(handler.__self__._kept) == 1000  # type: ignore[attr-defined]
+    assert len(handlers["hooks-redaction"].__self__._kept) == 1000
     cleanup()
     assert coordinator.hooks.list_handlers().keys() == {"tool:pre"}

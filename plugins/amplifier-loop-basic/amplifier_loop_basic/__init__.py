@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,14 +32,17 @@ def config_schema() -> dict[str, Any]:
 
 async def mount(coordinator: ModuleCoordinator, config: dict[str, Any] | None = None) -> None:
     """Mount the loop as the session's orchestrator. Raises `ValueError` for a configuration that cannot work."""
-    from .orchestrator import BasicOrchestrator
-
-    await coordinator.mount("orchestrator", BasicOrchestrator(config))
+    await coordinator.mount("orchestrator", _import_loop()(config))
 
 
 def __getattr__(name: str) -> object:
     if name != "BasicOrchestrator":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _import_loop()
+
+
+@cache  # an import within each mount takes a microsecond of it
+def _import_loop() -> type[BasicOrchestrator]:
     from .orchestrator import BasicOrchestrator
 
     return BasicOrchestrator

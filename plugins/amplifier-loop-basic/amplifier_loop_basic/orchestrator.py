@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from amplifier_core.message_models import ToolSpec
 
@@ -14,7 +14,7 @@ from .streams import Stream
 from .turn import RESPONSE_FORMAT, Turn
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from amplifier_core import ContextManager, HookRegistry, Provider, Tool
 
@@ -37,6 +37,8 @@ class BasicOrchestrator:
     """A call denied with `held` in the data of the denial gets no result, and the turn ends."""
     asks_to_stop = True
     """A handler of `turn:stop` that denies keeps the turn going."""
+    make_turn: ClassVar[Callable[..., Turn]] = Turn
+    """Returns a new turn of the given fields of `Turn`."""
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         checked = read_config(config or {}, self.module)
@@ -95,10 +97,6 @@ class BasicOrchestrator:
             max_result_chars=self._max_result_chars,
         )
         return await turn.run(prompt)
-
-    def make_turn(self, **parts: Any) -> Turn:
-        """Return a new turn of these parts, the fields of `Turn`."""
-        return Turn(**parts)
 
     def _describe(self, name: str, tool: Tool) -> ToolSpec:
         """Return the description of a tool for the model; made again only after a change."""

@@ -60,12 +60,16 @@ class Stream:
         if hooks is self._hooks or not hasattr(hooks, "register"):
             return
         self._hooks = hooks
-        for event, handler in (
-            (START, self._on_start),
-            (DELTA, self._on_delta),
-            (THINKING_DELTA, self._on_delta),
-            (ABORTED, self._on_abort),
-        ):
+        handlers = {
+            START: self._on_start,
+            DELTA: self._on_delta,
+            THINKING_DELTA: self._on_delta,
+            ABORTED: self._on_abort,
+        }
+        if hasattr(hooks, "register_all"):
+            hooks.register_all(handlers, name=self._module)
+            return
+        for event, handler in handlers.items():  # another kernel
             hooks.register(event, handler, name=self._module)
 
     def begin(self, signals: Signals) -> None:

@@ -18,7 +18,7 @@ from amplifier_core.events import (
     PROVIDER_REQUEST,
     PROVIDER_RESPONSE,
 )
-from amplifier_core.message_models import ChatRequest, ChatResponse, TextBlock, ThinkingBlock, ToolCallBlock
+from amplifier_core.message_models import ChatRequest, ChatResponse, TextBlock, ThinkingBlock, ToolCallBlock, Usage
 
 from .call_context import read_history
 from .calls import HELD, ToolCalls, result_message
@@ -366,4 +366,8 @@ def _make_message(
 
 
 def _dump_usage(response: ChatResponse) -> dict[str, Any] | None:
-    return None if response.usage is None else response.usage.model_dump(exclude_none=True)
+    usage = response.usage
+    if type(usage) is Usage and not usage.model_extra:  # as `model_dump` does, in a third of its time
+        dumped = {name: value for name, value in usage.__dict__.items() if value is not None}
+        return dumped if usage.cost_usd is None else {**dumped, "cost_usd": str(usage.cost_usd)}
+    return None if usage is None else usage.model_dump(exclude_none=True)

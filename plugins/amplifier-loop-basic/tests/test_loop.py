@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from datetime import date
+from decimal import Decimal
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -163,6 +164,15 @@ async def test_blocks_usage_and_metadata_of_a_response_are_shown_and_kept(room: 
         {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3},
     ]
     assert room.context.messages[-1]["metadata"] == {"continuation": "c"}
+
+
+@pytest.mark.parametrize(
+    "usage", [{}, {"cost_usd": Decimal("0.10"), "cache_read_tokens": 0}, {"cost_usd": "1", "own": 2}]
+)
+async def test_the_usage_of_a_response_is_told_as_it_is_written(room: Any, usage: dict[str, Any]) -> None:
+    told = Usage(input_tokens=1, output_tokens=2, total_tokens=3, **usage)
+    await room.run("go", ChatResponse(content=[TextBlock(text="a")], usage=told))
+    assert [data["usage"] for data in room.data("provider:response")] == [told.model_dump(exclude_none=True)]
 
 
 async def test_the_loop_runs_without_a_coordinator(room: Any) -> None:

@@ -8,7 +8,7 @@ import re
 from decimal import Decimal
 from functools import cache
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplifier_core.events import LLM_REQUEST, LLM_RESPONSE
 from amplifier_core.llm_errors import InvalidRequestError
@@ -19,16 +19,28 @@ from .steps import Step, read_steps
 from .templates import UnknownPlaceholder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from amplifier_core import ChatRequest, HookRegistry, Message
 
     from .rules import FilledAnswer, Playbook
 
+M = TypeVar("M")
+
 MODEL = "playbook"
 CHARACTERS_PER_TOKEN = 4
 
 _OWN_ID = re.compile(r"call_([0-9]{1,18})")
+
+
+def _maker(kind: type[M]) -> Callable[..., M]:
+    """Return what makes a model of values with the right types; another kernel has no way without a validation."""
+    make: Callable[..., M] = getattr(kind, "unchecked", kind)
+    return make
+
+
+_make_text, _make_block = _maker(TextBlock), _maker(ToolCallBlock)
+_make_call, _make_usage, _make_response = _maker(ToolCall), _maker(Usage), _maker(ChatResponse)
 
 
 class PlaybookProvider:
@@ -45,6 +57,8 @@ class PlaybookProvider:
         self.priority = playbook.priority
         self._playbook = playbook
         self._hooks = hooks
+        self._is_heard: Callable[[str], bool] = getattr(hooks, "has_handlers", lambda event: hooks is not None)
+        self._tell: Callable[[str, dict[str, Any]], bool] = getattr(hooks, "tell", lambda event, data: False)
 
     def get_info(self) -> ProviderInfo:
         """Describe this provider; it needs no credentials."""
@@ -86,13 +100,14 @@ class PlaybookProvider:
 
     def _respond(self, messages: Sequence[Message]) -> ChatResponse:
         place, answer = self._answer(read_steps(messages))
+        said = [] if answer.say is None else [_make_text(text=answer.say)]
+        first = _next_number(messages) if answer.calls else 0
         calls = [
-            ToolCall(id=f"call_{number}", name=tool, arguments=given)
-            for number, (tool, given) in enumerate(answer.calls, _next_number(messages))
+            _make_call(id=f"call_{number}", name=tool, arguments=given)
+            for number, (tool, given) in enumerate(answer.calls, first)
         ]
-        said = [] if answer.say is None else [TextBlock(text=answer.say)]
-        return ChatResponse(
-            content=[*said, *(ToolCallBlock(id=call.id, name=call.name, input=call.arguments) for call in calls)],
+        return _make_response(
+            content=[*said, *[_make_block(id=call.id, name=call.name, input=call.arguments) for call in calls]],
             tool_calls=calls or None,
             usage=_count_usage(messages, answer),
             finish_reason="tool_calls" if calls else "stop",
@@ -117,8 +132,11 @@ class PlaybookProvider:
             raise _invalid(f"playbook {place}: there is no value for {{{unknown.name}}}; known are {known}") from None
 
     async def _emit(self, event: str, **data: Any) -> None:
-        if self._hooks is not None:
-            await self._hooks.emit(event, {"provider": self.name, "model": MODEL, **data})
+        if not self._is_heard(event):
+            return
+        about = {"provider": self.name, "model": MODEL, **data}
+        if not self._tell(event, about) and self._hooks is not None:
+            await self._hooks.emit(event, about)
 
 
 @cache
@@ -165,7 +183,7 @@ def _count_usage(messages: Sequence[Message], answer: FilledAnswer) -> Usage:
         for message in messages
     )
     read, written = -(-heard // CHARACTERS_PER_TOKEN), -(-spoken // CHARACTERS_PER_TOKEN)
-    return Usage(input_tokens=read, output_tokens=written, total_tokens=read + written, cost_usd=Decimal("0"))
+    return _make_usage(input_tokens=read, output_tokens=written, total_tokens=read + written, cost_usd=Decimal("0"))
 
 
 def _write_usage(response: ChatResponse) -> dict[str, Any]:

@@ -153,6 +153,8 @@ class Answer(Section):
 
     def fill(self, names: Mapping[str, Any]) -> FilledAnswer:
         """Return the answer with values for its names. Raises `UnknownPlaceholder`."""
+        if self.is_constant:
+            return FilledAnswer(self.say, [])
         say = None if self.say is None else fill_text(self.say, names)
         calls = self.call if isinstance(self.call, list) else [self.call] if self.call else []
         return FilledAnswer(say, [(call.tool, fill(call.input, names)) for call in calls])

@@ -21,6 +21,7 @@ from amplifier_foundation.sessions.usage import (
     bridge_child_cost,
     children_usage,
     sum_cost_usd,
+    sum_usages,
     usage_of_messages,
 )
 
@@ -266,6 +267,16 @@ async def test_what_thousands_of_children_took_is_summed_and_not_remembered_one_
     [told] = await coordinator.collect_contributions(SESSION_COST)
     assert (told["children"], told["cost_usd"]) == (2000, "20.00")
     assert len(coordinator.channels[SESSION_COST]) == 1
+
+
+@pytest.mark.parametrize("costs", [(None, None), ("0.1", None), (None, "0.1", "0.02"), ("0.1", "0.2")], ids=repr)
+def test_many_usages_sum_up_as_one_after_the_other(costs: tuple[str | None, ...]) -> None:
+    usages = [
+        Usage(number, 2 * number, 3, 4, None if cost is None else Decimal(cost), requests=1)
+        for number, cost in enumerate(costs)
+    ]
+    assert sum_usages([Usage(), *usages]) == sum(usages, Usage())
+    assert sum_usages([]) == Usage()
 
 
 async def test_a_child_of_unknown_cost_makes_the_sum_a_part(coordinator: ModuleCoordinator) -> None:

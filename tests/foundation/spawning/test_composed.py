@@ -52,7 +52,7 @@ async def test_what_it_is_given_besides_reaches_the_child(
     [session] = watched.children
     find = session.coordinator.get_capability
     assert (find("session.working_dir"), find("self_delegation_depth")) == (str(tmp_path / "below"), 2)
-    assert session.coordinator.get("orchestrator").max_iterations == 7
+    assert session.config["session"]["orchestrator"]["config"] == {"max_iterations": 7}
     assert session.parent_id == parent.session_id
 
 

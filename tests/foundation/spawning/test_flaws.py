@@ -40,6 +40,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
 from collections.abc import Callable
@@ -47,6 +48,7 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, get_args
+from weakref import ReferenceType, ref
 
 import pytest
 
@@ -73,6 +75,7 @@ from amplifier_foundation import (
 )
 from amplifier_foundation.sessions.history import open_calls
 from amplifier_foundation.sessions.usage import children_usage
+from amplifier_foundation.spawning.family import Family
 from amplifier_foundation.spawning.inheritance import Depth, Scope
 
 MakeBundle = Callable[..., PreparedBundle]
@@ -641,3 +644,14 @@ async def test_inherited_hooks_hear_their_own_session_alone(
         for _ in range(2):
             await spawn_bundle(echo, "hello", parent, inherit_hooks=True)
         assert parent.coordinator.hooks.list_handlers() == before
+
+
+async def test_a_child_is_gone_from_memory_with_its_end(parent: AmplifierSession, echo: PreparedBundle) -> None:
+    gone: list[ReferenceType[AmplifierSession]] = []
+    Family.of(parent).tree.observers = [lambda session: gone.append(ref(session))]
+    gc.disable()
+    try:
+        await spawn_bundle(echo, "hello", parent)
+        assert [each() for each in gone] == [None], "no search for rings was needed"
+    finally:
+        gc.enable()
