@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from contextlib import closing
 from typing import TYPE_CHECKING, TypeVar
@@ -16,14 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from .writer import Writer
+
 T = TypeVar("T")
 
 
 class Reader:
     """Run queries one at a time, connecting at the first. Reads committed data and never waits for a writer."""
 
-    def __init__(self, path: Path, busy_timeout: float) -> None:
+    def __init__(self, path: Path, busy_timeout: float, writer: Writer | None = None) -> None:
         self._path = path
+        self._writer = writer
         self._busy_timeout = busy_timeout
         self._lock = threading.Lock()
         self._closed = False
@@ -44,6 +48,12 @@ class Reader:
 
                 rebuild_indexes(db)
             return self._run(query)
+
+    def run_short(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        """Do as `run` does for a query of some rows that returns no None, on the connection of an idle writer."""
+        if self._writer is not None and not self._closed and (found := self._writer.read_idle(query)) is not None:
+            return found
+        return self.run(query)
 
     def _run(self, query: Callable[[sqlite3.Connection], T]) -> T:
         with self._lock:
@@ -77,3 +87,9 @@ class Reader:
             self._db = connect(self._path, self._busy_timeout)
             self._db.execute("PRAGMA query_only = ON")
         return self._db
+
+
+def in_event_loop() -> bool:
+    """Return whether a long read would block an event loop; without asyncio imported there is none."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -15,7 +14,7 @@ from amplifier_core.storage import Delivery, check_changes
 from . import inbox, integrity, sessions
 from .document_store import SqliteDocuments
 from .opening import open_store, place_of
-from .reader import Reader
+from .reader import Reader, in_event_loop
 from .rows import DELIVERIES, EVENTS, SESSIONS, encode, encode_state, new_delivery_id, number_events
 from .values import Column, dumps, micros, moment, plain, unplain
 from .view_store import SqliteViews
@@ -55,7 +54,7 @@ class SqliteStore(SqliteDocuments, SqliteViews):
     def __init__(self, path: Path, busy_timeout: float) -> None:
         self.path, self._writer = path, Writer(open_store(path, busy_timeout), path)
         self._busy_timeout, self._place = busy_timeout, place_of(path)
-        self._reader = Reader(path, busy_timeout)
+        self._reader = Reader(path, busy_timeout, self._writer)
         self._long_reader = Reader(path, busy_timeout)  # its own connection: a long read blocks no short one
 
     @cached_property
@@ -88,7 +87,7 @@ class SqliteStore(SqliteDocuments, SqliteViews):
     async def get(self, session_id: str) -> SessionRecord:
         """Return the record."""
         validate_session_id(session_id)
-        return self._reader.run(lambda db: sessions.get(db, session_id))
+        return self._reader.run_short(lambda db: sessions.get(db, session_id))
 
     async def find(self, prefix: str) -> list[SessionRecord]:
         """Return sessions with ids beginning with `prefix`; none for an impossible prefix."""
@@ -106,7 +105,7 @@ class SqliteStore(SqliteDocuments, SqliteViews):
     async def spawned(self, session_id: str) -> list[SessionRecord]:
         """Return the sessions spawned by a session."""
         validate_session_id(session_id)
-        size = self._reader.run(lambda db: sessions.count_spawned(db, session_id))
+        size = self._reader.run_short(lambda db: sessions.count_spawned(db, session_id))
         return await self._read(size, lambda db: sessions.list_spawned(db, session_id)) if size else []
 
     async def expired_sessions(self, *, before: datetime, keep: int = 0, limit: int = 1000) -> list[str]:
@@ -116,7 +115,9 @@ class SqliteStore(SqliteDocuments, SqliteViews):
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
         """Return messages. Raises `StoreDamaged` for a missing or changed message."""
         validate_session_id(session_id)
-        end = self._reader.run(lambda db: sessions.length(db, session_id)) if stop is None else stop
+        end = self._reader.run_short(lambda db: sessions.length(db, session_id)) if stop is None else stop
+        if end - max(0, start) <= SMALL:
+            return self._reader.run_short(lambda db: sessions.read(db, session_id, start, stop))
         return await self._read(end - max(0, start), lambda db: sessions.read(db, session_id, start, stop))
 
     def read_sync(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
@@ -149,7 +150,7 @@ class SqliteStore(SqliteDocuments, SqliteViews):
 
     async def close(self) -> None:
         """Finish pending work and close the file; idempotent."""
-        if not _in_event_loop():
+        if not in_event_loop():
             self._close()
             return
         import asyncio
@@ -363,7 +364,7 @@ class SqliteStore(SqliteDocuments, SqliteViews):
         return await self._writer.run(lambda db: inbox.purge(db, micros(before), event_bytes))
 
     async def _read(self, size: int | None, query: Callable[[sqlite3.Connection], T]) -> T:
-        if (size is not None and size <= SMALL) or not _in_event_loop():
+        if (size is not None and size <= SMALL) or not in_event_loop():
             return self._reader.run(query)
         import asyncio
 
@@ -375,12 +376,6 @@ class SqliteStore(SqliteDocuments, SqliteViews):
         self._reader.close()
         self._long_reader.close()
         self._writer.close()  # last: whoever closes the file last folds the write-ahead log into it
-
-
-def _in_event_loop() -> bool:
-    """Return whether a long read would block an event loop; without asyncio imported there is none."""
-    asyncio = sys.modules.get("asyncio")
-    return asyncio is not None and asyncio._get_running_loop() is not None
 
 
 def _now() -> datetime:

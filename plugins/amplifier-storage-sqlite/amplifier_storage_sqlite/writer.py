@@ -58,6 +58,7 @@ class Writer:
         self._lock = threading.Lock()
         self._closed = False
         self._is_repaired = False
+        self._in_use = threading.Lock()  # the connection; held for good once it is closed
         self.committed: Callable[[], None] | None = None
         """Called in the thread of this writer after each commit."""
         self._place = place_of(path)
@@ -85,6 +86,24 @@ class Writer:
         future: asyncio.Future[T] = loop.create_future()
         self._put(Job(work, future, loop))
         return await future
+
+    def read_idle(self, query: Callable[[sqlite3.Connection], T]) -> T | None:
+        """Return the result of `query`, which reads some rows; None while this writes, or if the query fails.
+
+        It sees one state. Usable from any thread; waits for nobody. The connection has the pages of its last writes.
+        """
+        if not self._in_use.acquire(blocking=False):
+            return None
+        try:
+            require_place(self._path, self._place)
+            self._db.execute("BEGIN")
+            return query(self._db)
+        except Exception:
+            return None  # its frames end here, and so do its cursors: an open one would keep an old state
+        finally:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            self._in_use.release()
 
     def close(self) -> None:
         """Finish submitted jobs and close the connection; idempotent."""
@@ -115,7 +134,12 @@ class Writer:
 
     def _run(self) -> None:
         while batch := self._next_batch():
-            self._commit(batch)
+            with self._in_use:
+                outcomes = self._carry_out(batch)
+            _notify(batch, outcomes)
+            if self.committed is not None:
+                self.committed()
+        self._in_use.acquire()
         self._db.close()
 
     def _next_batch(self) -> list[Job]:
@@ -129,23 +153,19 @@ class Writer:
                 if batch or self._closed:
                     return batch
 
-    def _commit(self, batch: list[Job]) -> None:
+    def _carry_out(self, batch: list[Job]) -> list[Outcome]:
         try:
-            outcomes = self._outcomes(batch)
+            return self._outcomes(batch)
         except IndexFailure:
             self._roll_back()
             self._is_repaired = True  # one bad index blocks nothing; a second damage is another one
             from .checking import rebuild_indexes
 
             rebuild_indexes(self._db)
-            self._commit(batch)
-            return
+            return self._carry_out(batch)
         except Exception as error:
             self._roll_back()
-            outcomes = [(None, store_error(self._path, error)) for _ in batch]
-        _notify(batch, outcomes)
-        if self.committed is not None:
-            self.committed()
+            return [(None, store_error(self._path, error)) for _ in batch]
 
     def _roll_back(self) -> None:
         with suppress(sqlite3.Error):
