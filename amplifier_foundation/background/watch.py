@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.clock import sleep_until
 from amplifier_core.errors import QueueFull, StaleEpoch, StoreUnavailable, TriggerConfigError, TriggerError, UnknownName
+from amplifier_core.frozen import slotted
 from amplifier_core.triggers import TriggerContext, TriggerEvent
 from amplifier_core.utils.secrets import redact_text
 
@@ -48,7 +49,7 @@ class LeadershipLost(Exception):
     """Another host runs this trigger from now on."""
 
 
-@dataclass(slots=True)
+@slotted
 class Watch:
     """One trigger of a background session, restarted when it fails."""
 

@@ -9,12 +9,13 @@ from codecs import BOM_UTF8
 from collections import OrderedDict
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import BundleLoadError, BundleNotFoundError
+from amplifier_core.frozen import slotted
 from amplifier_core.utils.secrets import redact_all
 
 from . import yaml_reader
@@ -39,7 +40,7 @@ _WRITTEN_AS_TEXT = frozenset({("bundle", "name"), ("bundle", "version")})
 """Where `1.10` is not a number."""
 
 
-@dataclass(slots=True)
+@slotted
 class Document:
     """One file, or data of a program. `data` is None for an unreadable file; `problems` say why.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.events import CONTENT_BLOCK_END, CONTENT_BLOCK_START
+from amplifier_core.frozen import slotted
 from amplifier_core.models import HookResult
 
 from .signals import MODULE
@@ -24,7 +25,7 @@ ABORTED = "llm:stream_aborted"
 CONTINUE = HookResult()
 
 
-@dataclass(slots=True)
+@slotted
 class StreamedBlock:
     """One block of a response on its way."""
 
