@@ -1,11 +1,16 @@
-"""Import what the first event needs, once all triggers are armed: a start does not wait for it."""
+"""Import what the first event needs, once a start has told that all triggers are armed."""
 
 from __future__ import annotations
 
 import asyncio
 from importlib import import_module
 
-NEEDED = ("amplifier_foundation.background.handling", "amplifier_foundation.spawn", "amplifier_foundation.sources")
+NEEDED = (
+    "amplifier_foundation.background.handling",
+    "amplifier_foundation.spawn",
+    "amplifier_foundation.sources",
+    "amplifier_core.models",
+)
 
 
 async def import_for_events() -> None:

@@ -1,22 +1,21 @@
-"""Hold the configuration of the loop, and start each turn."""
+"""Hold the configuration of the loop, and start each turn. What only a turn needs is imported by the first one."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.message_models import ToolSpec
-
 from .call_context import CAPABILITY, HELD, RUN_AGAIN, read_call
-from .config import read_config
+from .config import NAME, read_config
 from .interrupts import Interrupts
-from .signals import MODULE, Signals
-from .streams import Stream
-from .turn import RESPONSE_FORMAT, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from amplifier_core import ContextManager, HookRegistry, Provider, Tool
+    from amplifier_core import ContextManager, HookRegistry, Provider, Tool, ToolSpec
+
+    from .streams import Stream
+    from .turn import Turn
 
 
 class BasicOrchestrator:
@@ -27,7 +26,7 @@ class BasicOrchestrator:
     itself in `module`, and makes turns of its own in `make_turn`.
     """
 
-    module = MODULE
+    module = NAME
     """Its name in errors, and in `orchestrator:complete`."""
     continues_history = True
     """An empty prompt continues a history that waits for the model, without a new message."""
@@ -44,8 +43,13 @@ class BasicOrchestrator:
         self._max_parallel_tools, self._max_result_chars = checked.max_parallel_tools, checked.max_result_chars
         self.default_provider = checked.default_provider
         self._interrupts = Interrupts()
-        self._stream = Stream(self.module)
         self._specs: dict[str, tuple[Any, str, ToolSpec]] = {}
+
+    @cached_property
+    def _stream(self) -> Stream:
+        from .streams import Stream
+
+        return Stream(self.module)
 
     async def execute(
         self,
@@ -61,6 +65,9 @@ class BasicOrchestrator:
         Raises a provider's own exception, `RuntimeError` without a provider, and `LookupError` if `default_provider` is
         not mounted.
         """
+        from .signals import Signals
+        from .turn import RESPONSE_FORMAT
+
         coordinator = kwargs.get("coordinator")
         self._interrupts.listen_to(coordinator)
         self._stream.listen_to(hooks)
@@ -98,6 +105,8 @@ class BasicOrchestrator:
 
     def make_turn(self, **parts: Any) -> Turn:
         """Return a new turn of these parts, the fields of `Turn`."""
+        from .turn import Turn
+
         return Turn(**parts)
 
     def _describe(self, name: str, tool: Tool) -> ToolSpec:
@@ -107,13 +116,15 @@ class BasicOrchestrator:
             known_schema, known_description, spec = self._specs[name]
             if known_schema is schema and known_description == description:
                 return spec
+        from amplifier_core.message_models import ToolSpec
+
         parameters = schema or {"type": "object", "properties": {}}
         spec = ToolSpec(name=name, description=description, parameters=parameters)
         self._specs[name] = (schema, description, spec)
         return spec
 
 
-def choose_provider(providers: Mapping[str, Provider], preferred: str | None = None, module: str = MODULE) -> str:
+def choose_provider(providers: Mapping[str, Provider], preferred: str | None = None, module: str = NAME) -> str:
     """Return the name of the provider to use: the preferred one, else that of the lowest priority, else the first."""
     if not providers:
         raise RuntimeError("No providers mounted")
