@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import FrozenInstanceError, asdict, dataclass, field, is_dataclass, replace
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -150,6 +152,21 @@ def test_a_constructor_refuses_what_that_of_a_dataclass_refuses(given: tuple[Any
     assert messages[0] == messages[1]
     with pytest.raises(TypeError, match="seen"):
         Count(1, seen=2)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(("ours", "usual"), [(Point, Usual), (Count, UsualCount)])
+def test_a_constructor_has_the_signature_of_a_dataclass_before_any_instance(ours: type, usual: type) -> None:
+    assert str(signature(ours)) == str(signature(usual))
+    fresh = frozen(type("Fresh", (), {"__annotations__": {"x": int, "y": list}, "y": field(default_factory=list)}))
+    assert str(signature(fresh)) == "(x: int, y: list = <factory>) -> None"
+    assert fresh.__init__.__qualname__ == "Fresh.__init__"  # type: ignore[misc]
+
+
+def test_a_constructor_may_be_asked_for_by_many_threads_at_once() -> None:
+    for _ in range(20):
+        kind: Any = slotted(type("Kind", (), {"__annotations__": {"x": int}}))
+        with ThreadPoolExecutor(8) as pool:
+            assert {made.x for made in pool.map(kind, range(16))} == set(range(16))
 
 
 def test_a_frozen_class_may_stand_on_top_of_another() -> None:
