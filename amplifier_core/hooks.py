@@ -360,7 +360,7 @@ def _hook_result() -> type[HookResult]:
 
         slots = ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
         _slot_setters = tuple(BaseModel.__dict__[slot].__set__ for slot in slots)
-        _template.update(HookResult().__dict__)
+        _template.update(HookResult.model_construct().__dict__)  # no schema is built for it
         _cached_class = HookResult
     return _cached_class
 

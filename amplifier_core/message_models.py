@@ -160,7 +160,7 @@ class ChatRequest(_WireModel):
 @cache  # built at the first request, as every model
 def _request_parts() -> tuple[Callable[[Any], list[Message]], dict[str, Any]]:
     """Return the validation of messages, and the fields of an empty request."""
-    return TypeAdapter(list[Message]).validator.validate_python, dict(ChatRequest(messages=[]).__dict__)
+    return TypeAdapter(list[Message]).validator.validate_python, dict(ChatRequest.model_construct(messages=[]).__dict__)
 
 
 _new = object.__new__

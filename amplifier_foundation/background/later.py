@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+from .tasks import run_beside
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 NEEDED = (
     "amplifier_foundation.background.handling",
@@ -13,7 +20,13 @@ NEEDED = (
 )
 
 
-async def import_for_events() -> None:
-    """Import in a thread what handles events; an event that is faster imports it itself."""
-    for name in NEEDED:
-        await asyncio.to_thread(import_module, name)
+@asynccontextmanager
+async def importing_for_events() -> AsyncIterator[None]:
+    """Import in a thread what handles events while the block runs; an event that is faster imports it itself."""
+
+    async def import_each() -> None:
+        for name in NEEDED:
+            await asyncio.to_thread(import_module, name)
+
+    async with run_beside(import_each(), "imports for events"):
+        yield

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from ..background.later import importing_for_events
 from ..cli import exits
 from .app import (
     load_bundle_at,
@@ -177,10 +178,8 @@ async def _run(
 ) -> None:
     """Run the bundles until a stop is requested."""
     from ..background.reloading import Reloading
-    from ..background.later import import_for_events
     from ..background.retention import Retention
     from ..background.service.notifying import Notifier
-    from ..background.tasks import run_beside
     from ..background.up import home_of, run_background
     from ..background.working_folder import WorkingFolder
     from ..settings import read_settings
@@ -217,9 +216,7 @@ async def _run(
             with notifier.ready(", ".join(each.bundle.name for each in running)):
                 async with beside(reloading.run(), keep_counts(view, store, running, log)):
                     view.note(f"{VERBS[role]} {', '.join(each.project for each in running)}. {how} stops.")
-                    # After the line: it waits for no import.
-                    importing = run_beside(import_for_events(), "imports for events")
-                    async with importing, hearing_keys(view, running, store, stopper):
+                    async with importing_for_events(), hearing_keys(view, running, store, stopper):
                         await (_drain(running, stopper) if once else stopper.wait())
             if stopper.is_asked:
                 view.note(f"Stopping: running sessions may finish; {how} again interrupts them.")

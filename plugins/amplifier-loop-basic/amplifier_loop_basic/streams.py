@@ -22,7 +22,7 @@ DELTA = "llm:stream_block_delta"
 THINKING_DELTA = "llm:stream_thinking_delta"
 ABORTED = "llm:stream_aborted"
 
-CONTINUE = HookResult()
+CONTINUE = HookResult.model_construct()  # no schema is built for it
 
 
 @slotted
