@@ -141,7 +141,7 @@ class BackgroundSessionManager:
         background = await prepare_state(self._engine, config, self._bundle, self._project, self._started)
         watches = make_watches(self._engine, background)
         for watch in watches:
-            await watch.make_trigger()
+            await watch.prepare()
         wish = await self._read_wish(background.queue)
         if catches_up and wish != "stopped":
             await skip_waiting_events(self._engine, background)

@@ -23,7 +23,6 @@ from .state import BackgroundSessionState
 from .status_log import StatusLog
 from .tracking import Tracking
 from .watch import LONGEST_PAUSE, first_cause
-from .worktree_steps import begin_worktrees
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -83,8 +82,11 @@ async def prepare_state(
         allowance=Allowance.of(config, prepared.bundle, project, queue),
         throttle=SlidingCount(config.throttle, engine.clock) if config.throttle else None,
     )
-    with suppress(StoreUnavailable):  # the triggers and workers wait for it
-        await begin_worktrees(engine, background)
+    if config.worktree is not None:
+        from .worktree_steps import begin_worktrees
+
+        with suppress(StoreUnavailable):  # the triggers and workers wait for it
+            await begin_worktrees(engine, background)
     return background
 
 

@@ -65,8 +65,16 @@ class Watch:
     _is_waiting_for_store: bool = False
     _is_held: bool = False
     _trigger: TriggerSource | None = None
+    _prepared: TriggerSource | None = None
+    """The trigger for the first watch."""
 
-    async def make_trigger(self) -> TriggerSource:
+    async def prepare(self) -> None:
+        """Make the trigger of the first watch. Raises `UnknownName`, `TriggerConfigError`."""
+        trigger = await self._make_trigger()
+        if self._leadership is None:  # else another host may change its state before
+            self._prepared = trigger
+
+    async def _make_trigger(self) -> TriggerSource:
         """Make the trigger, bound to its stored state. Raises `UnknownName`, `TriggerConfigError`."""
         state = await self._read_state()
         context = TriggerContext(
@@ -144,7 +152,8 @@ class Watch:
                 self.armed.set()
 
     async def _watch_once(self) -> None:
-        trigger = self._trigger = await self.make_trigger()
+        trigger = self._prepared if self._prepared is not None else await self._make_trigger()
+        self._trigger, self._prepared = trigger, None
         async with asyncio.TaskGroup() as group:
             announcing = group.create_task(self._announce(trigger))
             leading = group.create_task(self._follow_leadership())
@@ -232,7 +241,7 @@ class Watch:
     async def stand_by(self) -> None:
         """Let the trigger say that its background session is stopped, if it has a `stand_by`, until `stop`."""
         try:
-            trigger = await self.make_trigger()
+            trigger = await self._make_trigger()
             stand_by = getattr(trigger, "stand_by", None)
             if stand_by is not None:
                 self._trigger = trigger
