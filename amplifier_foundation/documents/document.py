@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import BundleLoadError, BundleNotFoundError
 from amplifier_core.frozen import slotted
-from amplifier_core.utils.secrets import redact_all
 
 from . import yaml_reader
 from .kept import Check
@@ -90,7 +89,11 @@ def _parse(document: Document, raw: bytes) -> None:
     if not isinstance(data, dict):
         raise Unreadable(error_at(document.positions.at(()), "AMP212", "must be a mapping such as 'bundle: {name: …}'"))
     document.data = data
-    if document.path is not None and not problems and not _unsaved.get() and redact_all(data) == data:
+    if document.path is None or problems or _unsaved.get():
+        return
+    from .secrets import may_hold_secrets
+
+    if not may_hold_secrets(data):
         keys, values = ([[*path, *at] for path, at in places.items()] for places in _places_of(document))
         _CHECK.keep(document.path, document.digest, {"data": data, "keys": keys, "values": values})
 
