@@ -12,11 +12,21 @@ from operator import attrgetter
 from reprlib import recursive_repr
 from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 Kind = TypeVar("Kind")
+
+_uncompiled: WeakSet[Any] = WeakSet()
+"""The classes whose constructor nobody has asked for."""
+
+
+def compile_constructors() -> None:
+    """Compile the constructors of all classes that are defined: a process that forks others does so for them."""
+    for made in list(_uncompiled):
+        made.__init__  # noqa: B018 - to ask for it is enough
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -77,6 +87,7 @@ def _make(kind: type, *, inherits_frozen: bool = False) -> Any:
     _add(made, kind, __eq__, __repr__)
     if "__init__" not in vars(kind):
         made.__init__ = _Constructor(made)
+        _uncompiled.add(made)
     return made
 
 
@@ -97,6 +108,7 @@ class _Constructor:
 
     def __get__(self, instance: object, owner: type) -> Any:
         self._made.__init__ = constructor = _compile_constructor(self._made)
+        _uncompiled.discard(self._made)
         return constructor if instance is None else MethodType(constructor, instance)
 
 

@@ -6,12 +6,12 @@ import pickle
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import FrozenInstanceError, asdict, dataclass, field, is_dataclass, replace
-from inspect import signature
+from inspect import isfunction, signature
 from typing import Any
 
 import pytest
 
-from amplifier_core.frozen import frozen, slotted
+from amplifier_core.frozen import compile_constructors, frozen, slotted
 
 
 @frozen
@@ -160,6 +160,14 @@ def test_a_constructor_has_the_signature_of_a_dataclass_before_any_instance(ours
     fresh = frozen(type("Fresh", (), {"__annotations__": {"x": int, "y": list}, "y": field(default_factory=list)}))
     assert str(signature(fresh)) == "(x: int, y: list = <factory>) -> None"
     assert fresh.__init__.__qualname__ == "Fresh.__init__"  # type: ignore[misc]
+
+
+def test_constructors_may_be_compiled_before_the_first_instance() -> None:
+    kind: Any = slotted(type("Kind", (), {"__annotations__": {"x": int}}))
+    assert not isfunction(vars(kind)["__init__"])
+    compile_constructors()
+    assert isfunction(vars(kind)["__init__"])
+    assert kind(1).x == 1
 
 
 def test_a_constructor_may_be_asked_for_by_many_threads_at_once() -> None:
