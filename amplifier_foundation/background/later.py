@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,8 @@ async def importing_for_events() -> AsyncIterator[None]:
 
     async def import_each() -> None:
         for name in NEEDED:
-            await asyncio.to_thread(import_module, name)
+            with suppress(Exception):  # no descriptor may be free: the event that needs it tells that
+                await asyncio.to_thread(import_module, name)
 
     async with run_beside(import_each(), "imports for events"):
         yield

@@ -23,6 +23,7 @@ from .starting import (
     find_declaration,
     has_work,
     keep_running,
+    make_watches,
     prepare_state,
     skip_waiting_events,
     take_up_work,
@@ -30,7 +31,7 @@ from .starting import (
 )
 from .state import Activity, BackgroundSessionState, Engine
 from .tasks import end_task, gather_all
-from .watch import accept, make_watches
+from .watch import accept
 from .worker import Worker
 
 if TYPE_CHECKING:

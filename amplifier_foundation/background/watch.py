@@ -66,13 +66,11 @@ class Watch:
     _is_held: bool = False
     _trigger: TriggerSource | None = None
     _prepared: TriggerSource | None = None
-    """The trigger for the first watch."""
 
     async def prepare(self) -> None:
         """Make the trigger of the first watch. Raises `UnknownName`, `TriggerConfigError`."""
         trigger = await self._make_trigger()
-        if self._leadership is None:  # else another host may change its state before
-            self._prepared = trigger
+        self._prepared = trigger if self._leadership is None else None  # another host may change its state before
 
     async def _make_trigger(self) -> TriggerSource:
         """Make the trigger, bound to its stored state. Raises `UnknownName`, `TriggerConfigError`."""
@@ -351,13 +349,6 @@ class Watch:
                     return
         finally:
             self._is_waiting_for_store = False
-
-
-def make_watches(engine: Engine, background: BackgroundSessionState) -> list[Watch]:
-    """Return a watch for each trigger; none in a process that leaves triggers to others."""
-    if engine.share is not None and engine.leadership is None:
-        return []
-    return [Watch(engine, background, key, trigger) for key, trigger in background.declared.items()]
 
 
 async def accept(
