@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import pluggy
@@ -18,6 +18,7 @@ import pluggy
 from . import hookspecs
 from .entry_points import find_entry_points
 from .errors import AmplifierError, NameTaken, PluginError, PluginLoadFailed, PluginRefused, UnknownName
+from .frozen import slotted
 from .plugin_guard import Guard
 from .plugin_marks import LoadingMarks
 
@@ -47,7 +48,7 @@ SLOW = "it took too long to load, and is skipped for ten minutes, or until it ch
 Factory = TypeVar("Factory")
 
 
-@dataclass(slots=True)
+@slotted
 class PluginRow:
     """One installed plugin, and whether it works."""
 

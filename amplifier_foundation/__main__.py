@@ -1,9 +1,13 @@
 """Run the program `amplifier`."""
 
 import gc
+import importlib
 import os
 import signal
 import sys
+from threading import Lock
+from types import ModuleType
+from typing import Any
 
 # Until the command line can answer it in one line, Ctrl-C ends the program without a traceback.
 signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -15,8 +19,33 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 if next((each for each in sys.argv[1:] if not each.startswith("-")), "") == "up":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-
 REMEDY = "pip uninstall amplifier-core && pip install --force-reinstall --no-deps amplifier"
+
+
+class LateMetadata(ModuleType):
+    """Stand for `importlib.metadata` until something of it is used.
+
+    pydantic imports its function `entry_points` for the first model, and does not call it: here the import takes longer
+    than that of click.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("importlib.metadata")
+        self.__path__ = [os.path.join(importlib.__path__[0], "metadata")]  # noqa: PTH118 - pathlib is not imported here
+        self._lock = Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._load(), name)
+
+    def entry_points(self, **selection: Any) -> Any:
+        """Return installed entry points."""
+        return self._load().entry_points(**selection)
+
+    def _load(self) -> ModuleType:
+        with self._lock:
+            if sys.modules.get(self.__name__) is self:
+                del sys.modules[self.__name__]
+        return importlib.import_module(self.__name__)  # it waits for an import that another thread has begun
 
 
 def main() -> None:
@@ -26,6 +55,8 @@ def main() -> None:
             "amplifier: the package amplifier_core that Python finds is not this program's: another distribution "
             f"(amplifier-core, most likely) was installed over it. Mend it with: {REMEDY}"
         )
+    if "importlib.metadata" not in sys.modules:
+        importlib.metadata = sys.modules["importlib.metadata"] = LateMetadata()
     from amplifier_foundation.cli import main as command_line
 
     try:

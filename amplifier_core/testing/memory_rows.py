@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..frozen import slotted
 from ..storage import DeliveryCounts
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _OPEN = ("pending", "claimed")
 
 
-@dataclass(slots=True)
+@slotted
 class Kept:
     """Hold a delivery with the columns private to the store."""
 

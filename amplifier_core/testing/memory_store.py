@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SessionConflict, SessionExists, SessionNotFound
+from ..frozen import slotted
 from ..ids import validate_session_id
 from ..storage import Finding, SessionRecord, check_changes
 from .memory_documents import copy_json, has
@@ -26,7 +27,7 @@ _FOUND = 20
 _NEEDED: tuple[DeliveryState, ...] = ("pending", "claimed", "dead")
 
 
-@dataclass(slots=True)
+@slotted
 class _History:
     """Hold messages as JSON; the first `shared` ones are the source's. A source outlives its session here."""
 

@@ -7,10 +7,11 @@ assert run.calls == [("words", {"text": "two words"})]
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from ..events import ALL_EVENTS
+from ..frozen import slotted
 from ..session import AmplifierSession
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 LOOP, CONTEXT = "loop-basic", "context-simple"
 
 
-@dataclass(slots=True)
+@slotted
 class SessionRun:
     """A finished turn: its text, all messages of the session, and its events in order."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
 
+from amplifier_core.frozen import slotted
 from amplifier_core.permissions.gate import ALWAYS, SESSION, call_hash
 from amplifier_core.storage import PromptDeliveries
 
@@ -31,7 +32,7 @@ LOOK = 30.0
 """Seconds between two looks at a waiting delivery whose store cannot make it due."""
 
 
-@dataclass(slots=True)
+@slotted
 class ApprovalInbox:
     """Asks for the approvals of one delivery: an approval system whose answers come after the session has ended.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import BudgetExceeded, StaleEpoch
+from amplifier_core.frozen import slotted
 from amplifier_core.utils.secrets import redact_text
 
 from ..sessions.failures import find_provider_error
@@ -41,7 +42,7 @@ POSTPONED = 60.0
 """Seconds at most until a plugin that refused a session is asked again, unless it named a time."""
 
 
-@dataclass(slots=True)
+@slotted
 class AttemptEnd:
     """Ends one attempt; after each of its verbs the delivery is done, dead, skipped or pending again.
 

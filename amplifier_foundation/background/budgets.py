@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
+
+from amplifier_core.frozen import slotted
 
 from ..sessions.accounts import Account, bundle_account, queue_account
 from ..spawning.budget import Budget, Limits
@@ -24,7 +26,7 @@ _SHARED = ("bundle", "background session")
 """Scopes of budgets that hold all events, and not the one whose session has spent its own."""
 
 
-@dataclass(slots=True)
+@slotted
 class Allowance:
     """The budgets of one background session, and the time until which its events wait."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.clock import SystemClock
 from amplifier_core.errors import SessionNotFound
+from amplifier_core.frozen import slotted
 
 from .asking import NoSuchBackgroundSession
 
@@ -38,7 +39,7 @@ LOOK_EVERY = 0.2
 """Seconds between two looks at the work of a process that ends when it is done."""
 
 
-@dataclass(slots=True)
+@slotted
 class Up:
     """A bundle with its running background sessions; `root` is their parent session."""
 
@@ -62,7 +63,7 @@ class Up:
         return {"bundle": self.bundle.name, "project": self.project, "sessions": self.manager.get_status()}
 
 
-@dataclass(slots=True)
+@slotted
 class Control:
     """Handles the requests at the process's socket; `asked_to_stop` ends the process."""
 

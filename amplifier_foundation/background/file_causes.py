@@ -24,7 +24,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -32,7 +32,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_core.events import ARTIFACT_WRITE, TOOL_ERROR, TOOL_POST, TOOL_PRE
-from amplifier_core.frozen import frozen
+from amplifier_core.frozen import frozen, slotted
 from amplifier_core.triggers import TriggerType
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Writer:
     depth: int
 
 
-@dataclass(slots=True)
+@slotted
 class ToolRun:
     """The time of one tool call, in seconds since 1970; `ended` is None while it runs."""
 

@@ -23,6 +23,7 @@ from .starting import (
     find_declaration,
     has_work,
     keep_running,
+    make_watches,
     prepare_state,
     skip_waiting_events,
     take_up_work,
@@ -30,7 +31,7 @@ from .starting import (
 )
 from .state import Activity, BackgroundSessionState, Engine
 from .tasks import end_task, gather_all
-from .watch import accept, make_watches
+from .watch import accept
 from .worker import Worker
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class BackgroundSessionManager:
         background = await prepare_state(self._engine, config, self._bundle, self._project, self._started)
         watches = make_watches(self._engine, background)
         for watch in watches:
-            await watch.make_trigger()
+            await watch.prepare()
         wish = await self._read_wish(background.queue)
         if catches_up and wish != "stopped":
             await skip_waiting_events(self._engine, background)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.clock import wait_for
+from amplifier_core.frozen import slotted
 from amplifier_core.utils.secrets import redact_all, redact_text
 
 from .notify_targets import NotDelivered, make_target
@@ -41,7 +42,7 @@ LAST_WORDS = 15.0
 Fact = dict[str, Any]
 
 
-@dataclass(slots=True)
+@slotted
 class Mailbox:
     """The events that wait for one target."""
 

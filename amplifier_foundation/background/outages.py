@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from typing import TYPE_CHECKING
+
+from amplifier_core.frozen import slotted
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -17,7 +19,7 @@ LONGEST_WAIT = 86_400.0
 """Seconds at most until a provider is asked again, whatever it says."""
 
 
-@dataclass(slots=True)
+@slotted
 class Outage:
     """The failures of the providers of one background session since its last answer.
 

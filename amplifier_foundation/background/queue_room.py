@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from amplifier_core.frozen import slotted
 
 if TYPE_CHECKING:
     from amplifier_core.clock import Clock
@@ -13,7 +14,7 @@ RECOUNT = 1.0
 """Seconds between two counts of a full queue, at the least."""
 
 
-@dataclass(slots=True)
+@slotted
 class QueueRoom:
     """The room for further events, at most `most` in all.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
-from amplifier_core.frozen import frozen
+from amplifier_core.frozen import frozen, slotted
 
 if TYPE_CHECKING:
     from amplifier_core.clock import Clock
@@ -35,7 +35,7 @@ class Report:
         return f"{self.count} events refused: {'; '.join(named)}"
 
 
-@dataclass(slots=True)
+@slotted
 class Refusals:
     """The refusals of one background session: the first is reported at once, later ones together."""
 

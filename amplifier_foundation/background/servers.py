@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import AmplifierError
+from amplifier_core.frozen import slotted
 from amplifier_core.utils.secrets import redact_text
 
 from ..bundle.credentials import expand_references
@@ -40,7 +41,7 @@ class ServerNotStarted(AmplifierError, RuntimeError):
         super().__init__(f"server '{name}' did not start: {problem}. Mend that, or leave out: --serve {name}")
 
 
-@dataclass(slots=True)
+@slotted
 class ServerHost:
     """Runs servers in the event loop of its caller; no failure of theirs reaches anybody else.
 

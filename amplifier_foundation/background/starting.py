@@ -22,8 +22,7 @@ from .keys import queue_key
 from .state import BackgroundSessionState
 from .status_log import StatusLog
 from .tracking import Tracking
-from .watch import LONGEST_PAUSE, first_cause
-from .worktree_steps import begin_worktrees
+from .watch import LONGEST_PAUSE, Watch, first_cause
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from ..bundle.background_config import BackgroundSessionConfig
     from ..bundle.model import PreparedBundle
     from .state import Engine
-    from .watch import Watch
 
 MOST_DEAD = 100
 """The newest dead letters in which a start looks for cancelled ones."""
@@ -83,8 +81,11 @@ async def prepare_state(
         allowance=Allowance.of(config, prepared.bundle, project, queue),
         throttle=SlidingCount(config.throttle, engine.clock) if config.throttle else None,
     )
-    with suppress(StoreUnavailable):  # the triggers and workers wait for it
-        await begin_worktrees(engine, background)
+    if config.worktree is not None:
+        from .worktree_steps import begin_worktrees
+
+        with suppress(StoreUnavailable):  # the triggers and workers wait for it
+            await begin_worktrees(engine, background)
     return background
 
 
@@ -96,6 +97,13 @@ async def _fetch_worker(source: str, declared_in: PreparedBundle | None) -> None
         from ..sources import default_cache
 
         await asyncio.to_thread(default_cache().fetch, source, public_only=True)
+
+
+def make_watches(engine: Engine, background: BackgroundSessionState) -> list[Watch]:
+    """Return a watch for each trigger; none in a process that leaves triggers to others."""
+    if engine.share is not None and engine.leadership is None:
+        return []
+    return [Watch(engine, background, key, trigger) for key, trigger in background.declared.items()]
 
 
 async def skip_waiting_events(engine: Engine, background: BackgroundSessionState) -> None:

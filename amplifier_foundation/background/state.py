@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_core.clock import Clock, SystemClock
-from amplifier_core.frozen import frozen
+from amplifier_core.frozen import frozen, slotted
 from amplifier_core.utils.secrets import redact_text
 
 from .budgets import Allowance
@@ -101,7 +101,7 @@ class Problem:
     next_try: datetime | None = None
 
 
-@dataclass(slots=True)
+@slotted
 class Running:
     """A delivery in the hands of a worker, and the task to cancel for it."""
 
@@ -117,7 +117,7 @@ class Running:
     """Whether that is stored."""
 
 
-@dataclass(slots=True)
+@slotted
 class BackgroundSessionState:
     """The runtime state of one background session; the store keeps its deliveries under `(project, queue)`."""
 
@@ -231,7 +231,7 @@ class BackgroundSessionState:
         }
 
 
-@dataclass(slots=True)
+@slotted
 class Engine:
     """The parts shared by all background sessions of one manager."""
 

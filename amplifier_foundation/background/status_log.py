@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.clock import Clock, wait_for
 from amplifier_core.errors import StoreUnavailable
+from amplifier_core.frozen import slotted
 
 from ..sessions.recording import shield_to_completion
 from .log_events import BACKGROUND_STATE
@@ -25,7 +26,7 @@ MOST = 1_000
 PAUSE = timedelta(seconds=1)
 
 
-@dataclass(slots=True)
+@slotted
 class StatusLog:
     """The changes and stalls of one background session that are not in the log of events yet."""
 

@@ -29,7 +29,6 @@ from .data_folder import watching_data_folder
 from .descriptors import report_exhaustion
 from .file_causes import FileCauses
 from .hosts.sharing import joining, shared_store, sharing
-from .later import import_for_events
 from .live_feed import LiveFeed
 from .manager import STORE_FILE, BackgroundSessionManager
 from .queue_view import QUEUES, BundleQueues
@@ -112,7 +111,6 @@ async def run_background(
             control.running.append(Up(bundle, project, root, manager, router))
         await stack.enter_async_context(_carrying(transports, store, router, plugins, control))
         await stack.enter_async_context(answering(path, control.handle))
-        await stack.enter_async_context(run_beside(import_for_events(), "imports for events"))
         yield control.running
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.clock import sleep_until
 from amplifier_core.errors import QueueFull, StaleEpoch, StoreUnavailable, TriggerConfigError, TriggerError, UnknownName
+from amplifier_core.frozen import slotted
 from amplifier_core.triggers import TriggerContext, TriggerEvent
 from amplifier_core.utils.secrets import redact_text
 
@@ -48,7 +49,7 @@ class LeadershipLost(Exception):
     """Another host runs this trigger from now on."""
 
 
-@dataclass(slots=True)
+@slotted
 class Watch:
     """One trigger of a background session, restarted when it fails."""
 
@@ -64,8 +65,14 @@ class Watch:
     _is_waiting_for_store: bool = False
     _is_held: bool = False
     _trigger: TriggerSource | None = None
+    _prepared: TriggerSource | None = None
 
-    async def make_trigger(self) -> TriggerSource:
+    async def prepare(self) -> None:
+        """Make the trigger of the first watch. Raises `UnknownName`, `TriggerConfigError`."""
+        trigger = await self._make_trigger()
+        self._prepared = trigger if self._leadership is None else None  # another host may change its state before
+
+    async def _make_trigger(self) -> TriggerSource:
         """Make the trigger, bound to its stored state. Raises `UnknownName`, `TriggerConfigError`."""
         state = await self._read_state()
         context = TriggerContext(
@@ -143,7 +150,8 @@ class Watch:
                 self.armed.set()
 
     async def _watch_once(self) -> None:
-        trigger = self._trigger = await self.make_trigger()
+        trigger = self._prepared if self._prepared is not None else await self._make_trigger()
+        self._trigger, self._prepared = trigger, None
         async with asyncio.TaskGroup() as group:
             announcing = group.create_task(self._announce(trigger))
             leading = group.create_task(self._follow_leadership())
@@ -231,7 +239,7 @@ class Watch:
     async def stand_by(self) -> None:
         """Let the trigger say that its background session is stopped, if it has a `stand_by`, until `stop`."""
         try:
-            trigger = await self.make_trigger()
+            trigger = await self._make_trigger()
             stand_by = getattr(trigger, "stand_by", None)
             if stand_by is not None:
                 self._trigger = trigger
@@ -341,13 +349,6 @@ class Watch:
                     return
         finally:
             self._is_waiting_for_store = False
-
-
-def make_watches(engine: Engine, background: BackgroundSessionState) -> list[Watch]:
-    """Return a watch for each trigger; none in a process that leaves triggers to others."""
-    if engine.share is not None and engine.leadership is None:
-        return []
-    return [Watch(engine, background, key, trigger) for key, trigger in background.declared.items()]
 
 
 async def accept(

@@ -34,12 +34,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from amplifier_core.clock import wait_for
 from amplifier_core.errors import SessionNotFound, StaleEpoch, StoreUnavailable
+from amplifier_core.frozen import slotted
 from amplifier_core.ids import new_session_id
 
 from ..sessions.recording import shield_to_completion
@@ -63,7 +63,7 @@ STORE = "store"
 """The component with the problem when the store cannot be used."""
 
 
-@dataclass(slots=True)
+@slotted
 class Worker:
     """One of a background session's `pool_size` workers."""
 

@@ -47,8 +47,6 @@ TORN = 3600.0
 
 async def begin_worktrees(engine: Engine, background: BackgroundSessionState) -> None:
     """Release what earlier processes have left, and tell where there will be no worktrees. Raises `GitError`."""
-    if background.config.worktree is None:
-        return
     find_git()
     await asyncio.to_thread(sweep_notes)
     await release_leftovers(engine.store, background.project)

@@ -17,11 +17,12 @@ import re
 import shutil
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.frozen import slotted
 from amplifier_core.utils.secrets import redact_text
 
 from ..documents.files import write_whole
@@ -50,7 +51,7 @@ _IS_SKIPPED = re.compile(r"error: (?:invalid path|unable to add) '|warning: |hin
 """The complaints of git about a file with a name that no repository may have."""
 
 
-@dataclass(slots=True)
+@slotted
 class Result:
     """What has become of the changes of a session."""
 
@@ -76,7 +77,7 @@ class _NotMerged(Exception):
         super().__init__(reason)
 
 
-@dataclass(slots=True)
+@slotted
 class Worktree:
     """The worktree of one session, as its note describes it."""
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.frozen import slotted
 from amplifier_core.llm_errors import LLMError, ProviderUnavailableError, QuotaExceededError, RateLimitError
 from amplifier_core.utils.secrets import redact_text
 
@@ -33,7 +33,7 @@ PAUSE, QUOTA_PAUSE = 60.0, 3600.0
 """Seconds until a provider is asked again when it does not say, and when its account has nothing left."""
 
 
-@dataclass(slots=True)
+@slotted
 class Choice:
     """One preference: the mounted provider, the model to ask it for, and the time of its next request."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import BundleError
+from amplifier_core.frozen import slotted
 
 from ..documents.positions import show_file
 from .load import MAX_INCLUDE_DEPTH, read_bundle
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from .model import Bundle
 
 
-@dataclass(slots=True)
+@slotted
 class IncludedBundle:
     """One bundle in the tree. A bundle with a `problem` is unreadable, and its includes are unknown.
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+
+from amplifier_core.frozen import slotted
 
 from ..documents.dicts import deep_merge
 from ..documents.local_paths import kind_of, leaves
@@ -34,7 +36,7 @@ def __getattr__(name: str) -> object:
     return PreparedBundle
 
 
-@dataclass(slots=True)
+@slotted
 class Bundle:
     """One bundle, or several composed ones. `load_bundle` and `from_dict` return valid ones.
 

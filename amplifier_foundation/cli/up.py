@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from ..background.later import importing_for_events
 from ..cli import exits
 from .app import (
     load_bundle_at,
@@ -215,7 +216,7 @@ async def _run(
             with notifier.ready(", ".join(each.bundle.name for each in running)):
                 async with beside(reloading.run(), keep_counts(view, store, running, log)):
                     view.note(f"{VERBS[role]} {', '.join(each.project for each in running)}. {how} stops.")
-                    async with hearing_keys(view, running, store, stopper):
+                    async with importing_for_events(), hearing_keys(view, running, store, stopper):
                         await (_drain(running, stopper) if once else stopper.wait())
             if stopper.is_asked:
                 view.note(f"Stopping: running sessions may finish; {how} again interrupts them.")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from amplifier_core.frozen import slotted
 from amplifier_core.utils.secrets import redact_text
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ LONG, MOST = 5.0, 6
 """Seconds after which a session at work has a line, and such lines at most."""
 
 
-@dataclass(slots=True)
+@slotted
 class Work:
     """One session at work: of which background session, since when, and its last tool call."""
 

@@ -9,13 +9,13 @@ from codecs import BOM_UTF8
 from collections import OrderedDict
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import BundleLoadError, BundleNotFoundError
-from amplifier_core.utils.secrets import redact_all
+from amplifier_core.frozen import slotted
 
 from . import yaml_reader
 from .kept import Check
@@ -39,7 +39,7 @@ _WRITTEN_AS_TEXT = frozenset({("bundle", "name"), ("bundle", "version")})
 """Where `1.10` is not a number."""
 
 
-@dataclass(slots=True)
+@slotted
 class Document:
     """One file, or data of a program. `data` is None for an unreadable file; `problems` say why.
 
@@ -89,7 +89,11 @@ def _parse(document: Document, raw: bytes) -> None:
     if not isinstance(data, dict):
         raise Unreadable(error_at(document.positions.at(()), "AMP212", "must be a mapping such as 'bundle: {name: …}'"))
     document.data = data
-    if document.path is not None and not problems and not _unsaved.get() and redact_all(data) == data:
+    if document.path is None or problems or _unsaved.get():
+        return
+    from .secrets import may_hold_secrets
+
+    if not may_hold_secrets(data):
         keys, values = ([[*path, *at] for path, at in places.items()] for places in _places_of(document))
         _CHECK.keep(document.path, document.digest, {"data": data, "keys": keys, "values": values})
 

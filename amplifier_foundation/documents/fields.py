@@ -36,7 +36,7 @@ Size = Annotated[
 class Section(BaseModel):
     """A mapping whose keys are all known; numbers are numbers and text is text."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
 def _check_rule(text: str) -> str:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.utils import REFERENCE, is_sensitive
-from amplifier_core.utils.secrets import holds_key, redact_text
+from amplifier_core.utils.secrets import holds_key, redact_all, redact_text
 
 from .problems import Problem, warning_at
 
@@ -18,6 +18,26 @@ if TYPE_CHECKING:
 _KEY = re.compile(r"([\w-]+)[\"']?\s*:")
 _ENVIRONMENT = re.compile(r"\$\{[^{}]+\}")
 _WHOLLY_FILLED_IN = re.compile(r"\$\w+|\{\w+\}")
+VARIABLE = re.compile(r"(?:[A-Za-z]+ )?\$\{\w+\}")
+"""A value that is a variable of the environment, also after the word `Bearer`."""
+
+
+def may_hold_secrets(data: Any) -> bool:
+    """Return whether data has values of sensitive keys, known secrets, or texts in the form of one.
+
+    A value that is a variable of the environment (`${NAME}`) or the name of a secret (`secret://NAME`) is none.
+    """
+    named = _name_variables(data)
+    return bool(redact_all(named) != named)
+
+
+def _name_variables(value: Any) -> Any:
+    """Return a copy of data with the name of some secret in place of each value that is a variable."""
+    if isinstance(value, dict):
+        return {key: _name_variables(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_name_variables(each) for each in value]
+    return "secret://NAME" if isinstance(value, str) and VARIABLE.fullmatch(value) else value
 
 
 def find_secrets(data: Any, positions: Positions) -> list[Problem]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import SessionProcessEnded
+from amplifier_core.frozen import slotted
 
 from ..spawning.child_session import has_levels
 from ..spawning.family import TREE
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ..spawning.family import Tree
 
 
-@dataclass(slots=True)
+@slotted
 class Above:
     """What a child needs to know of the session that made it."""
 
@@ -42,7 +43,7 @@ class Above:
     acts: bool = False
 
 
-@dataclass(slots=True)
+@slotted
 class Job:
     """One session for another process, with everything about it that is plain data; it crosses as a pickle.
 

@@ -34,7 +34,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from amplifier_core.entry_points import find_entry_points
+from amplifier_core.frozen import compile_constructors
 
+from ..paths import data_home
 from .control_groups import Group, remove_stale
 from .fresh import TASKS, count_threads, explain_fresh, start_interpreter
 from .process_table import children_of, find_below, send_signal
@@ -259,16 +261,18 @@ class Zygote:
 
 
 def prepare() -> None:
-    """Do once what each child would do at first: import, find the modules, and build the models of messages."""
+    """Do once what each child would do at first: import, find the modules, build the models of messages, compile."""
     from . import child  # noqa: F401 - the children share what it imports
 
     find_entry_points("amplifier.modules")
+    data_home()  # imports platformdirs
     kinds: list[type[BaseModel]] = [BaseModel]
     for kind in kinds:
         kinds += kind.__subclasses__()
         if not kind.__pydantic_complete__:
             with suppress(Exception):
                 kind.model_rebuild()
+    compile_constructors()
     gc.freeze()
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import SessionNotFound
-from amplifier_core.frozen import frozen
+from amplifier_core.frozen import frozen, slotted
 from amplifier_core.ids import host_of
 from amplifier_core.utils.secrets import redact_text
 
@@ -204,7 +204,7 @@ def first_line(text: str) -> str:
     return one_line(lines[0], LINE) if lines else "(no answer)"
 
 
-@dataclass(slots=True)
+@slotted
 class Following:
     """Finds new steps of deliveries in the store, from one look to the next."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from amplifier_core.entry_points import find_entry_points
+from amplifier_core.frozen import slotted
 
 from .gate import DISABLED, Gate
 from .report import GROUPS, kind_of
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from amplifier_core.plugins import PluginRow, Plugins
 
 
-@dataclass(slots=True)
+@slotted
 class Listed:
     """One entry point; `offers`, `hooks`, `milliseconds` and the status of a load are known after a load."""
 

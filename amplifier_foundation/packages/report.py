@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, Literal
+
+from amplifier_core.frozen import slotted
 
 GROUPS = ("amplifier", "amplifier.modules", "amplifier.commands", "amplifier.hookspecs")
 """The groups of entry points of plugins, modules, commands and specifications of hooks."""
 Level = Literal["error", "warning", "note"]
 
 
-@dataclass(slots=True)
+@slotted
 class Finding:
     """One sentence about an entry point: a broken rule, a doubt, or what was not examined and why."""
 
@@ -19,7 +21,7 @@ class Finding:
     text: str
 
 
-@dataclass(slots=True)
+@slotted
 class Examined:
     """One entry point of a package, and what was found about it."""
 
@@ -46,7 +48,7 @@ class Examined:
         return all(each.level != "error" for each in self.findings)
 
 
-@dataclass(slots=True)
+@slotted
 class Report:
     """All entry points of one distribution."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import BundleError
+from amplifier_core.frozen import slotted
 
 from .trust_files import Seen, find_code, is_below, owner_of, path_of, read_seen
 from .trust_texts import add_texts, folders_of_bundle
@@ -33,7 +34,7 @@ _READING = frozenset({"tool-search"})
 """Tools that read the files of the project, and do nothing else, whatever their names have in them."""
 
 
-@dataclass(slots=True)
+@slotted
 class Content:
     """What would run from one place: its files, its folders of code, and a description."""
 

@@ -14,8 +14,9 @@ import json
 import os
 import re
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from amplifier_core.frozen import frozen, slotted
 
 from ..paths import data_home, make_private
 
@@ -33,7 +34,7 @@ JOURNAL = "changes.jsonl"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileChange:
     """One change of a file; digests are SHA-256 in hex, None where there is no file."""
 
@@ -56,7 +57,7 @@ class FileChange:
     """Why the content before is not kept."""
 
 
-@dataclass(slots=True)
+@slotted
 class FileChanges:
     """The changes that one session makes; `count_messages` returns the length of its history."""
 

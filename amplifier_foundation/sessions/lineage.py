@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 
+from amplifier_core.frozen import slotted
 from amplifier_core.storage import SpawnedSessions
 from amplifier_core.triggers import TriggerType
 from amplifier_core.utils.secrets import redact_text
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from amplifier_core.triggers import TriggerEvent
 
 
-@dataclass(slots=True)
+@slotted
 class Node:
     """One session in the tree; a fork stands below its source."""
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import SessionConflict
+from amplifier_core.frozen import frozen, slotted
 
 from .file_changes import FileChange, digest_file, one_undo, read_changes, read_content, record
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from amplifier_core.storage import SessionStore
 
 
-@dataclass(slots=True)
+@slotted
 class Chain:
     """The changes of one file that have happened, in their order.
 
@@ -41,7 +42,7 @@ class Chain:
     """Why the file cannot be read."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """One file to restore: to `content`, or to none (None)."""
 

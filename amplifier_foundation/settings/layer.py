@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from copy import deepcopy
 from dataclasses import replace
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.errors import BundleLoadError, BundleNotFoundError
 from amplifier_core.frozen import frozen
 from amplifier_core.utils import redact_secrets
-from amplifier_core.utils.secrets import redact_all
 
 from ..documents.dicts import flatten, get_nested
 from ..documents.kept import Check
@@ -57,7 +55,6 @@ _CHECK = Check("settings", tuple(Path(__file__).with_name(name) for name in ("la
 _CODES = {"AMP102": "AMP301", "AMP103": "AMP302", "AMP104": "AMP303"}
 """The codes of settings for those of the schema check."""
 _REPHRASED = (("; a bundle is one", "; a settings file is one"), ("'bundle: {name: …}'", "'bundle: my-bundle'"))
-_PLACEHOLDER = re.compile(r"(?:[A-Za-z]+ )?\$\{\w+\}")  # also after the word `Bearer`
 
 
 @frozen
@@ -89,7 +86,9 @@ def file_layer(scope: str, path: Path, base: Path) -> Layer | None:
         return Layer(scope, kept.values, (), _LazyPositions(scope, path, base))
     layer = _read_layer(scope, path, base, is_checked=kept is not None)
     if kept is None and layer is not None and not layer.problems:
-        _CHECK.keep(path, about, layer.values if redact_all(layer.values) == layer.values else None)
+        from ..documents.secrets import may_hold_secrets
+
+        _CHECK.keep(path, about, None if may_hold_secrets(layer.values) else layer.values)
     return layer
 
 
@@ -128,10 +127,12 @@ def _read_layer(scope: str, path: Path, base: Path, *, is_checked: bool) -> Laye
     layer = check_layer(scope, document.data, base, document.positions, is_checked=is_checked)
     if scope != "project":
         return layer
+    from ..documents.secrets import VARIABLE
+
     secrets = []
     for keys, shown in flatten(redact_secrets(document.data)):
         value = get_nested(document.data, keys)
-        if shown == "[REDACTED]" and value and not _PLACEHOLDER.fullmatch(str(value)):
+        if shown == "[REDACTED]" and value and not VARIABLE.fullmatch(str(value)):
             message = "a secret in a file that the whole project sees; put it in settings.local.yaml"
             secrets.append(warning_at(document.positions.at(keys, key=True), "AMP306", message))
     return Layer(scope, layer.values, (*layer.problems, *secrets), layer.positions)

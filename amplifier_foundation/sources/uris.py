@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
+
+from amplifier_core.frozen import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +18,7 @@ _USER = re.compile(r"(?P<scheme>[A-Za-z0-9+.-]*)://(?P<user>[^/?#\s]*)@")
 _QUERY = re.compile(r"(://[^?#\s]*\?)[^#\s]+")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen
 class ParsedURI:
     """The parts of an address; its text is safe to show.
 

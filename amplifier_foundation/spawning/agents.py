@@ -8,13 +8,13 @@ What makes sessions is imported by the first call: a session that makes none nee
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
 
 from amplifier_core.errors import SessionConflict, SessionNotFound, UnknownName
-from amplifier_core.frozen import frozen
+from amplifier_core.frozen import frozen, slotted
 from amplifier_core.transcript import Transcript
 
 from ..bundle.preferences import ProviderPreference, prefer_providers_with_resolution
@@ -78,7 +78,7 @@ class Terms:
         return cls(**{name: value for name, value in data.items() if name in names})
 
 
-@dataclass(slots=True)
+@slotted
 class AgentSpawner:
     """Makes sessions of agents for one session; `capabilities_of` offers it to that session's modules.
 

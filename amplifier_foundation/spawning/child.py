@@ -7,11 +7,12 @@ from then on the spawn must be settled, however it ends. During `run_spawn` the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import SessionNotFound
 from amplifier_core.forking import ask_to_fork
+from amplifier_core.frozen import slotted
 from amplifier_core.hook_data import SpawnRequest
 from amplifier_core.ids import new_session_id, validate_session_id
 
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from ..sessions.usage import Usage
 
 
-@dataclass(slots=True)
+@slotted
 class Spawn:
     """One spawn: its plan, its state while it runs, and its results."""
 

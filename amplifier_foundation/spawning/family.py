@@ -7,10 +7,11 @@ children and waits until each is stored. Nothing runs on without an owner.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.clock import Clock, SystemClock
+from amplifier_core.frozen import slotted
 
 from ..sessions.accounts import Account, accounts_of, bundle_account, tree_account
 from ..sessions.recording import shield_to_completion
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 FAMILY, TREE = "session.family", "session.tree"
 
 
-@dataclass(slots=True)
+@slotted
 class Tree:
     """All sessions below one at the top."""
 

@@ -18,11 +18,11 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from amplifier_core.errors import SessionConflict
+from amplifier_core.frozen import slotted
 from amplifier_core.process_forks import FORKED, end_forks_of
 
 from .stalls import Stall, StallWatch, stack_of, stack_of_task
@@ -140,7 +140,7 @@ class SessionLoop:
         self.loop.close()
 
 
-@dataclass(slots=True)
+@slotted
 class _Work:
     """The work of one session: begun and ended in its own loop, awaited in the serving loop."""
 
@@ -235,7 +235,7 @@ class SessionLoops:
         fence.report(f"is given up, {problem}{hanging}")
 
 
-@dataclass(slots=True)
+@slotted
 class Fence:
     """Keeps a session that was given up from the store and the router, whenever its thread comes back."""
 
@@ -298,7 +298,7 @@ class OuterRouter:
         return SessionEmitter(self, session_id, cause, depth, project)
 
 
-@dataclass(slots=True)
+@slotted
 class OwnLoopRunner:
     """Runs a session by another runner, in a loop of its own."""
 

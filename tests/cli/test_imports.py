@@ -119,6 +119,7 @@ def watch(self, text, **more):
     note(self, text, **more)
     if text.startswith("Watching"):
         late = {"amplifier_foundation.background.handling", "amplifier_foundation.spawn", "uvicorn", "starlette"}
+        late |= {"amplifier_core.models", "amplifier_core.message_models", "amplifier_loop_basic.turn"}
         print(*late & sys.modules.keys(), "late", flush=True)
         Thread(target=finish).start()
 
@@ -131,6 +132,56 @@ invoke(["up"])
     )
     assert run.returncode == 0, run.stderr
     assert "late" in run.stdout.splitlines()[-1].split()[:1]
+
+
+def test_a_turn_does_not_read_about_distributions_because_of_pydantic(folder: Path) -> None:
+    program = """
+import sys
+from amplifier_foundation.__main__ import main
+sys.argv[1:] = ["run", "hello"]
+try:
+    main()
+finally:
+    print(*{"pydantic", "zipfile", "email.message"} & sys.modules.keys())
+"""
+    subprocess.run([sys.executable, "-c", SHOW, "run", "hello"], cwd=folder, check=True, capture_output=True)
+    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["ok", "pydantic"]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "from importlib.metadata import version",
+        "from importlib import metadata; version = metadata.version",
+        "import importlib.metadata; version = importlib.metadata.version",
+        "import importlib.metadata as metadata; version = metadata.version",
+        "from importlib.metadata import entry_points, version; assert entry_points(group='amplifier')",
+        "from importlib.metadata._adapters import Message; from importlib.metadata import version",
+        "from importlib.resources import files; from importlib.metadata import files, version",
+    ],
+)
+def test_who_asks_about_distributions_gets_the_module_itself(use: str) -> None:
+    program = f"""
+import importlib, sys
+from threading import Thread
+from amplifier_foundation.__main__ import LateMetadata
+late = sys.modules["importlib.metadata"] = importlib.metadata = LateMetadata()
+
+def ask():
+    {use}
+    found.append(version("click"))
+
+found = []
+threads = [Thread(target=ask) for _ in range(8)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+assert importlib.metadata is sys.modules["importlib.metadata"] is not late
+assert [late.version("click")] * 8 == found, found
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_the_garbage_of_a_start_is_collected_as_usual_when_it_is_over(folder: Path) -> None:

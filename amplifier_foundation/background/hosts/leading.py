@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import StoreUnavailable
+from amplifier_core.frozen import slotted
 
 from ..tasks import run_beside
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@slotted
 class Leadership:
     """Whether this process leads what has this name: the triggers of a bundle in a project, or a transport.
 

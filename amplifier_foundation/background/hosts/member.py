@@ -7,11 +7,12 @@ import logging
 import os
 import platform
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import AmplifierError, StaleEpoch, StoreUnavailable
+from amplifier_core.frozen import slotted
 from amplifier_core.shared_stores import Presence, host_of
 
 from ...sessions.presence import is_gone, this_process
@@ -47,7 +48,7 @@ OWN_SHARE = 0.8
 """The part of a lease after which a process that cannot renew it stops its own work: others take it over at its end."""
 
 
-@dataclass(slots=True)
+@slotted
 class Member:
     """This process as a member of the hosts that share a store."""
 

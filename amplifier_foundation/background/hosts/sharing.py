@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from amplifier_core.frozen import slotted
 
 from ..tasks import run_beside
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from .member import Member
 
 
-@dataclass(slots=True)
+@slotted
 class Share:
     """The part of the background sessions of one bundle; without a `leadership`, their triggers run elsewhere."""
 

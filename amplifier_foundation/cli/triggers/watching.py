@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import click
@@ -14,7 +14,7 @@ import click
 from amplifier_core.clock import SystemClock
 from amplifier_core.conditions import facts_of
 from amplifier_core.errors import TriggerError
-from amplifier_core.frozen import frozen
+from amplifier_core.frozen import frozen, slotted
 
 from ...cli import exits
 from ...documents.json_text import dump_json
@@ -134,7 +134,7 @@ class StoredEvents:
                 await asyncio.sleep(POLL)
 
 
-@dataclass(slots=True)
+@slotted
 class Watched:
     """The triggers of one background session, each in a task of its own."""
 

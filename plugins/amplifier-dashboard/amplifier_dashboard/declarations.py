@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_core.errors import AmplifierError, SessionNotFound
+from amplifier_core.frozen import slotted
 from amplifier_foundation.background.keys import RUNS
 from amplifier_foundation.background.up import root_id
 from amplifier_foundation.operations.loading import load_to_look, read_trusted_settings
@@ -29,7 +30,7 @@ FRESH = 30.0
 """Seconds for which a bundle is not read again while its file has the same time."""
 
 
-@dataclass(slots=True)
+@slotted
 class Loaded:
     """A bundle that was loaded, or the problem with it; `path` is its file."""
 

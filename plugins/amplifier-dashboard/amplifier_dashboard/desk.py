@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
+
+from amplifier_core.frozen import slotted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -19,7 +21,7 @@ LOOK = 1.0
 """Seconds between two looks at the processes that run."""
 
 
-@dataclass(slots=True)
+@slotted
 class Desk:
     """Where a person works: read through `store`, act as `person`."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from amplifier_core.errors import SessionNotFound
+from amplifier_core.frozen import slotted
 from amplifier_core.store_views import StoreViews
 from amplifier_foundation.operations.overview import Processes, ask_processes
 from amplifier_foundation.sessions.accounts import accounts_of
@@ -52,7 +53,7 @@ async def read_processes(desk: Desk) -> Processes:
         return kept.answer
 
 
-@dataclass(slots=True)
+@slotted
 class _Asked:
     """The last answer of the processes, and the number of changes before it."""
 
@@ -167,7 +168,7 @@ async def read_spending(desk: Desk) -> Spending:
         return kept.spending
 
 
-@dataclass(slots=True)
+@slotted
 class _Kept:
     """The sums that are shown, and those that will take their place once they are complete."""
 

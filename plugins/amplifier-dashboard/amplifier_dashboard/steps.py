@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
+from amplifier_core.frozen import slotted
 from amplifier_foundation.cli.view import MARKS
 from amplifier_foundation.operations.history import Following
 
@@ -58,7 +59,7 @@ class Step(NamedTuple):
         return _COLOURS[MARKS.get(self.entry.kind, PLAIN)[1]]
 
 
-@dataclass(slots=True)
+@slotted
 class _Steps:
     following: Following
     seen: int = -1

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from amplifier_core.approval import ApprovalTimeoutError
 from amplifier_core.errors import SessionConflict, SessionNotFound
+from amplifier_core.frozen import slotted
 from amplifier_foundation.sessions.presence import refuse_occupied
 from amplifier_foundation.sessions.runs import refuse_run
 from amplifier_foundation.spawning.hosting import Host, RunningTurn
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@slotted
 class Question:
     """A question of a session to the person; `answer` is the chosen option."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.frozen import slotted
 from amplifier_foundation.background.tasks import run_beside
 from amplifier_foundation.sessions.presence import as_it_is
 
@@ -31,7 +32,7 @@ SHOWN = 10_000
 TEMPLATE = "live.html"
 
 
-@dataclass(slots=True)
+@slotted
 class Written:
     """What a session does now, by the facts about it; `news` tells of changes."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from amplifier_core.frozen import frozen
 
 if TYPE_CHECKING:
     from amplifier_core import ModuleCoordinator
@@ -12,7 +13,7 @@ ANNOUNCEMENTS = "observability.events"
 """The channel and the capability for names of events besides the well-known ones."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Selection:
     """The events in `included` and not in `excluded`; `tool:*` is a prefix."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from amplifier_core.frozen import slotted
 
 from .ids import Place, delivery_span, random_span, read_traceparent, trace_id_of, turn_span
 
@@ -35,7 +36,7 @@ def _bound(known: dict[str, Any]) -> None:
         del known[next(iter(known))]
 
 
-@dataclass(slots=True)
+@slotted
 class Placing:
     """The place of one session's turns; `turn` is the number of the last one."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from amplifier_core.frozen import slotted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 Kind = Literal["internal", "client", "consumer"]
 
 
-@dataclass(slots=True)
+@slotted
 class SpanRecord:
     """One span; times are nanoseconds since 1970, and `end` is 0 while it is open."""
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
+
+from amplifier_core.frozen import slotted
 
 from .config import GUARDS
 
@@ -21,7 +23,7 @@ _TELLING = ("UserPromptSubmit", "SessionStart")
 _DECISIONS = {"approve": "", "allow": "", "block": "deny", "deny": "deny", "ask": "ask", "": ""}
 
 
-@dataclass(slots=True)
+@slotted
 class Answer:
     """What commands want to happen. An empty text: nothing."""
 

@@ -1,22 +1,22 @@
-"""Hold the configuration of the loop, and start each turn."""
+"""Hold the configuration of the loop, and start each turn. What only a turn needs is imported by the first one."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from amplifier_core.message_models import ToolSpec
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any
 
 from .call_context import CAPABILITY, HELD, RUN_AGAIN, read_call
-from .config import read_config
+from .config import NAME, read_config
 from .interrupts import Interrupts
-from .signals import MODULE, Signals
-from .streams import Stream
-from .turn import RESPONSE_FORMAT, Turn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
-    from amplifier_core import ContextManager, HookRegistry, Provider, Tool
+    from amplifier_core import ContextManager, HookRegistry, Provider, Tool, ToolSpec
+
+    from .signals import Signals
+    from .streams import Stream
+    from .turn import Turn
 
 
 class BasicOrchestrator:
@@ -27,7 +27,7 @@ class BasicOrchestrator:
     itself in `module`, and makes turns of its own in `make_turn`.
     """
 
-    module = MODULE
+    module = NAME
     """Its name in errors, and in `orchestrator:complete`."""
     continues_history = True
     """An empty prompt continues a history that waits for the model, without a new message."""
@@ -37,8 +37,6 @@ class BasicOrchestrator:
     """A call denied with `held` in the data of the denial gets no result, and the turn ends."""
     asks_to_stop = True
     """A handler of `turn:stop` that denies keeps the turn going."""
-    make_turn: ClassVar[Callable[..., Turn]] = Turn
-    """Returns a new turn of the given fields of `Turn`."""
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         checked = read_config(config or {}, self.module)
@@ -46,8 +44,13 @@ class BasicOrchestrator:
         self._max_parallel_tools, self._max_result_chars = checked.max_parallel_tools, checked.max_result_chars
         self.default_provider = checked.default_provider
         self._interrupts = Interrupts()
-        self._stream = Stream(self.module)
         self._specs: dict[str, tuple[Any, str, ToolSpec]] = {}
+
+    @cached_property
+    def _stream(self) -> Stream:
+        from .streams import Stream
+
+        return Stream(self.module)
 
     async def execute(
         self,
@@ -63,6 +66,7 @@ class BasicOrchestrator:
         Raises a provider's own exception, `RuntimeError` without a provider, and `LookupError` if `default_provider` is
         not mounted.
         """
+        signals, response_format_name, _ = _import_parts()
         coordinator = kwargs.get("coordinator")
         self._interrupts.listen_to(coordinator)
         self._stream.listen_to(hooks)
@@ -73,7 +77,7 @@ class BasicOrchestrator:
             find = coordinator.get_capability
             if find(CAPABILITY) is not read_call:
                 coordinator.register_capability(CAPABILITY, read_call)
-            again, held, response_format = find(RUN_AGAIN) or (), find(HELD), find(RESPONSE_FORMAT)
+            again, held, response_format = find(RUN_AGAIN) or (), find(HELD), find(response_format_name)
             session_id = str(getattr(coordinator, "session_id", ""))
         if self.default_provider is None and len(providers) == 1:
             [name] = providers
@@ -85,7 +89,7 @@ class BasicOrchestrator:
             provider=providers[name],
             tools=tools,
             specs=[self._describe(*named) for named in tools.items()] or None,
-            signals=Signals(hooks, coordinator, self.module),
+            signals=signals(hooks, coordinator, self.module),
             interrupts=self._interrupts,
             stream=self._stream,
             max_iterations=self.max_iterations,
@@ -98,6 +102,11 @@ class BasicOrchestrator:
         )
         return await turn.run(prompt)
 
+    def make_turn(self, **parts: Any) -> Turn:
+        """Return a new turn of these parts, the fields of `Turn`."""
+        _, _, make = _import_parts()
+        return make(**parts)
+
     def _describe(self, name: str, tool: Tool) -> ToolSpec:
         """Return the description of a tool for the model; made again only after a change."""
         schema, description = getattr(tool, "input_schema", None), tool.description
@@ -105,13 +114,24 @@ class BasicOrchestrator:
             known_schema, known_description, spec = self._specs[name]
             if known_schema is schema and known_description == description:
                 return spec
+        from amplifier_core.message_models import ToolSpec
+
         parameters = schema or {"type": "object", "properties": {}}
         spec = ToolSpec(name=name, description=description, parameters=parameters)
         self._specs[name] = (schema, description, spec)
         return spec
 
 
-def choose_provider(providers: Mapping[str, Provider], preferred: str | None = None, module: str = MODULE) -> str:
+@cache
+def _import_parts() -> tuple[type[Signals], str, type[Turn]]:
+    """Return what a turn needs, and the name of the capability with its response format."""
+    from .signals import Signals
+    from .turn import RESPONSE_FORMAT, Turn
+
+    return Signals, RESPONSE_FORMAT, Turn
+
+
+def choose_provider(providers: Mapping[str, Provider], preferred: str | None = None, module: str = NAME) -> str:
     """Return the name of the provider to use: the preferred one, else that of the lowest priority, else the first."""
     if not providers:
         raise RuntimeError("No providers mounted")

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 MODULE = "loop-basic"
 
-_UNHEARD = HookResult()
-"""The result without a listener."""
+_UNHEARD = HookResult.model_construct()
+"""The result without a listener; no schema is built for it."""
 
 
 class _Everything:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.events import CONTENT_BLOCK_END, CONTENT_BLOCK_START
+from amplifier_core.frozen import slotted
 from amplifier_core.models import HookResult
 
 from .signals import MODULE
@@ -21,10 +22,10 @@ DELTA = "llm:stream_block_delta"
 THINKING_DELTA = "llm:stream_thinking_delta"
 ABORTED = "llm:stream_aborted"
 
-CONTINUE = HookResult()
+CONTINUE = HookResult.model_construct()  # no schema is built for it
 
 
-@dataclass(slots=True)
+@slotted
 class StreamedBlock:
     """One block of a response on its way."""
 

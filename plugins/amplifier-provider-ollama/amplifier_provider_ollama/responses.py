@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from amplifier_core.frozen import slotted
 from amplifier_core.llm_errors import StreamError
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, ToolCall, ToolCallBlock, Usage
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from .requests import Call
 
 
-@dataclass(slots=True)
+@slotted
 class Part:
     """A block of an answer while it comes: `thinking`, `text` or `tool_use`."""
 

@@ -58,7 +58,7 @@ def _known_keys(section: type[BaseModel]) -> tuple[str, ...]:
 class Section(BaseModel):
     """A mapping in the configuration; an unknown key gets the nearest known one."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

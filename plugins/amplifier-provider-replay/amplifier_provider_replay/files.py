@@ -14,11 +14,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import AmplifierError
+from amplifier_core.frozen import slotted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +43,7 @@ class RecordingError(AmplifierError, ValueError):
         super().__init__(f"{path}: {message}")
 
 
-@dataclass(slots=True)
+@slotted
 class RecordedSession:
     """The lines of one file."""
 

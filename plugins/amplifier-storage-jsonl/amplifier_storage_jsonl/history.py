@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import SessionNotFound
+from amplifier_core.frozen import frozen
 
 from .files import damage_error
 from .folder import METADATA
@@ -25,7 +25,7 @@ LOST = b"lost"
 """Stands for a missing line: it is no message, so no reader passes over the gap."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Link:
     """Name a folder of a history, and the position of its first message."""
 
@@ -34,7 +34,7 @@ class Link:
     first: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Segment:
     """Hold messages `start` to `stop` of a history, all in one folder; the first line there is message `first`."""
 

@@ -8,7 +8,8 @@ transcript without checksums comes from another tool; its mark means nothing.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+
+from amplifier_core.frozen import frozen
 
 from .lines import BLANKS, is_sealed, loads, seal
 
@@ -17,7 +18,7 @@ _LONGEST = 4096
 _AS_BLANKS, _AS_DIGITS = bytes.maketrans(b"01", b" \t"), bytes.maketrans(b" \t", b"01")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mark:
     """Hold the length of a transcript in bytes and in messages, and the checksum of its last line.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
+
+from amplifier_core.frozen import frozen
 
 from .transcript import parse, too_short
 
@@ -34,7 +35,7 @@ class Places:
         return self._known[1]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pages:
     """Read the first `mark.count` messages of an open transcript."""
 

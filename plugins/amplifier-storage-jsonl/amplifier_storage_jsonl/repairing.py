@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.frozen import frozen
 from amplifier_core.storage import Finding
 
 from .files import read_all
@@ -26,7 +26,7 @@ _CUT = f"cut it away, and keep it in {TRANSCRIPT}.cut-<time>"
 _OF_MESSAGES = ("torn_tail", "bad_message")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Examined:
     document: dict[str, Any]
     """As it is to be."""

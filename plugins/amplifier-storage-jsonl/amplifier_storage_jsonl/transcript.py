@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from amplifier_core.frozen import frozen
 
 from .files import damage_error, read_all, replace, sync_folder, write_all, write_new
 from .lines import is_followed, is_good, is_sealed, loads, seal, split
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 REPAIR = "See what can be saved: amplifier session repair"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Contents:
     """Hold the lines of a transcript without empty ones, and the rest of a cut append."""
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
+
+from amplifier_core.frozen import frozen
 
 from .errors import ServerError
 
@@ -23,7 +25,7 @@ LONGEST_DESCRIPTION, LONGEST_SCHEMA = 4000, 100_000
 """Characters of a tool's description, and of its schema as JSON; a tool with a longer schema is left out."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ListedTool:
     """A tool as its server lists it."""
 
@@ -36,7 +38,7 @@ class ListedTool:
     """Whether the server says that it changes nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ListedPrompt:
     """A prompt as its server lists it, with the names of its arguments; those that it needs come first."""
 
@@ -46,7 +48,7 @@ class ListedPrompt:
     needed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listing:
     """All that a server offers."""
 

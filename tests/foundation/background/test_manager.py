@@ -451,7 +451,7 @@ async def test_a_change_starts_what_is_new_ends_what_is_gone_and_leaves_the_othe
         bundle.bundle.background_sessions.append(BackgroundSessionConfig(name="fresh"))
         assert "fresh" in await bench.manager.reconcile(bundle)
         assert {row["name"] for row in bench.manager.get_status().values()} == {"same", "fresh"}
-    assert running == 2
+    assert running == 1  # a start makes its trigger once
     assert len(status) == 2
 
 

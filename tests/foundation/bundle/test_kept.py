@@ -82,6 +82,31 @@ def test_a_changed_entry_of_the_cache_does_no_harm(values: object, folder: Path)
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+@pytest.mark.parametrize("value", ["${HUSH}", "Bearer ${HUSH}", "secret://HUSH"])
+def test_a_bundle_that_names_a_secret_is_kept_without_its_value(
+    value: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUSH", "hush-hush")
+    bundle = folder / "bundle.md"
+    named = f"providers: [{{module: provider-x, config: {{api_key: '{value}'}}}}]\ntools:"
+    bundle.write_text(PLAIN.replace("tools:", named))
+    load_bundle_sync(bundle)
+    [entry] = (folder.parent / "home" / "cache" / "documents").iterdir()
+    assert json.loads(entry.read_text())["values"]["data"]["providers"][0]["config"] == {"api_key": value}
+    assert "hush-hush" not in entry.read_text()
+    code = READ.replace("print", "import sys; assert 'yaml' not in sys.modules and bundle.name == 'plain', ")
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("value", ["${HUSH:-hush-hush}", "${HUSH} hush-hush", "hush-hush"])
+def test_a_bundle_with_a_secret_beside_a_variable_is_not_kept(value: str, folder: Path) -> None:
+    bundle = folder / "bundle.md"
+    named = f"providers: [{{module: provider-x, config: {{api_key: '{value}'}}}}]\ntools:"
+    bundle.write_text(PLAIN.replace("tools:", named))
+    load_bundle_sync(bundle)
+    assert not (folder.parent / "home" / "cache" / "documents").exists()
+
+
 def test_a_bundle_with_a_secret_is_not_kept(folder: Path) -> None:
     bundle = folder / "bundle.md"
     bundle.write_text(PLAIN.replace("tools:", "providers: [{module: provider-x, config: {api_key: hush}}]\ntools:"))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import DeliveryNotFound
+from amplifier_core.frozen import slotted
 from amplifier_foundation.operations.deliveries import find_uncertain
 from amplifier_foundation.sessions.lineage import describe_event
 from amplifier_foundation.sessions.store_views import views_of
@@ -35,7 +36,7 @@ PICK = "pick-"
 _CHANGING = re.compile(r"[0-9a-f]{8,}|\d+")
 
 
-@dataclass(slots=True)
+@slotted
 class Cause:
     """Dead letters with the same first line of their reason; numbers and ids in it may differ."""
 

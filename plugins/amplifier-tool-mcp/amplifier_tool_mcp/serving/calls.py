@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import AmplifierError, InvalidSessionId, SessionNotFound
+from amplifier_core.frozen import frozen
 from amplifier_core.ids import validate_session_id
 from amplifier_core.models import HookResult
 from amplifier_foundation.background.firing import fire_by_hand
@@ -50,7 +51,7 @@ class Refused(AmplifierError, ValueError):
     """A call cannot be carried out; the text is for the calling agent."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     """What a call returns: `text` for the caller's model, `facts` for its program."""
 
