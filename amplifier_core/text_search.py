@@ -50,7 +50,7 @@ def has_prefixes(word: str) -> bool:
 
 def has_parts(word: str) -> bool:
     """Return whether a word of a query is found within longer ones as it is: all its signs are of such a script."""
-    return all(map(_SPACELESS.fullmatch, word.split()))
+    return all(re.fullmatch(_SPACELESS, each) for each in word.split())
 
 
 def contains(folded: str, word: str) -> bool:
