@@ -31,6 +31,7 @@ class LateMetadata(ModuleType):
 
     def __init__(self) -> None:
         super().__init__("importlib.metadata")
+        self.__spec__ = type(importlib.__spec__)("importlib.metadata", None, is_package=True)  # for `find_spec`
         self.__path__ = [os.path.join(importlib.__path__[0], "metadata")]  # noqa: PTH118 - pathlib is not imported here
         self._lock = Lock()
 

@@ -159,11 +159,12 @@ finally:
         "from importlib.metadata import entry_points, version; assert entry_points(group='amplifier')",
         "from importlib.metadata._adapters import Message; from importlib.metadata import version",
         "from importlib.resources import files; from importlib.metadata import files, version",
+        "assert importlib.util.find_spec('importlib.metadata'); from importlib.metadata import version",
     ],
 )
 def test_who_asks_about_distributions_gets_the_module_itself(use: str) -> None:
     program = f"""
-import importlib, sys
+import importlib.util, sys
 from threading import Thread
 from amplifier_foundation.__main__ import LateMetadata
 late = sys.modules["importlib.metadata"] = importlib.metadata = LateMetadata()
