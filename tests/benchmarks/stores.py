@@ -9,6 +9,7 @@ import subprocess
 from contextlib import AsyncExitStack, closing
 from functools import partial
 from itertools import count
+from operator import itemgetter
 from pathlib import Path
 from time import perf_counter, time_ns
 from typing import TYPE_CHECKING, Any, cast
@@ -264,9 +265,10 @@ async def _lists(folder: Path) -> AsyncIterator[Row]:
 
 
 def _records(db: sqlite3.Connection) -> list[dict[str, Any]]:
-    cursor = db.execute("SELECT * FROM sessions ORDER BY updated DESC, id DESC")
+    cursor = db.execute("SELECT * FROM sessions")
     names = [column[0] for column in cursor.description]
-    return [dict(zip(names, row, strict=True)) for row in cursor]
+    records = [dict(zip(names, row, strict=True)) for row in cursor]
+    return sorted(records, key=itemgetter("updated", "id"), reverse=True)
 
 
 async def _tree(folder: Path) -> AsyncIterator[Row]:
