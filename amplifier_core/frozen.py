@@ -2,7 +2,7 @@
 
 Python 3.11 compiles a text for each method of each dataclass: 0.5 ms for a frozen class of five fields. Here the
 methods are closures over the fields, and the constructor is compiled when it is first asked for. A first turn defines
-fifty such classes, `amplifier up` a hundred, and each makes instances of a quarter of them.
+fifty such classes, a process of background sessions a hundred, and each makes instances of a quarter of them.
 """
 
 from __future__ import annotations
