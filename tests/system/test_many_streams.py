@@ -78,6 +78,7 @@ async def test_streams_side_by_side_are_whole_unmixed_and_leave_no_descriptor(
 ) -> None:
     plugins = load_plugins(environ={})
     store = open_inbox(plugins, path=home / "amplifier.db")
+    await store.find("none")  # a busy store opens this connection later
     counts = []
     for count in (1, STREAMS):
         streams = Streams(SERVICES[name], store, plugins, tmp_path, count)
