@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from .measure import Sample
 
-LIFE_AT_MOST = 3.0  # goal: times its mounts alone, with modules already resolved
 FORK_AT_MOST = 60.0  # goal: times the least object
 TURN_AT_MOST = 3.0  # goal: times the least loop with the same provider and tool, nothing stored
 
@@ -40,7 +39,7 @@ HISTORIES = (10, 1_000, 10_000, 100_000)
 
 
 async def lives() -> AsyncIterator[Row]:
-    """Measure a session made, initialised and cleaned up."""
+    """Measure a session made, initialised and cleaned up. `peers` judges it: faster mounts make no session slower."""
     loader = ModuleLoader()
 
     async def ours() -> None:
@@ -56,7 +55,7 @@ async def lives() -> AsyncIterator[Row]:
         await coordinator.cleanup()
 
     whole, mounts = await in_turns(awaited(ours, 300), awaited(by_hand, 300), rounds=15)
-    yield Row("session made, initialised, cleaned up / its mounts alone", whole, mounts, at_most_ratio=LIFE_AT_MOST)
+    yield Row("session made, initialised, cleaned up / its mounts alone", whole, mounts)
 
 
 # forks

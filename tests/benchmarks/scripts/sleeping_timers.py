@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 from functools import partial
 from itertools import count
 from time import process_time
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 SIZES = (1, 100, 10_000, 100_000)
 MORE, TICKS, PERIOD, IDLE = 200, 100, 0.002, 1.0
 """Timers armed in one measurement; ticks of one, and seconds between them; seconds of idleness."""
+ENOUGH = 100
+"""Timers that are weighed at once, at the least: memory comes in pages."""
 
 clock, numbers = SystemClock(), count()
 running: list[tuple[TimerTrigger, asyncio.Task[int]]] = []
@@ -56,11 +57,15 @@ async def sleep(timers: int) -> float:
         await task
     gc.collect()
     before = resident()
-    running.extend([await begin(3600.0) for _ in range(timers)])
+    armed = [await begin(3600.0) for _ in range(max(timers, ENOUGH))]
     gc.collect()
     grown = resident() - before
+    for trigger, task in armed[timers:]:
+        await trigger.stop()
+        await task
+    running.extend(armed[:timers])
     gc.freeze()  # `answer` collects before each question, which takes seconds with so many
-    return max(os.sysconf("SC_PAGESIZE"), grown) / timers  # memory comes in pages
+    return grown / len(armed)
 
 
 async def arm() -> float:
