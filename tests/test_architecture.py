@@ -370,6 +370,23 @@ def test_a_plugin_imports_the_kernel_and_no_other_package_of_ours_but_those_it_i
     assert [found for found in imports_besides(package_of(plugin), *below) if ours(found)] == []
 
 
+PORTABLE = ("loop-basic", "context-simple", "provider-playbook")
+"""Modules that run on the published kernel too."""
+PUBLISHED = {"approval", "cancellation", "content_models", "coordinator", "events", "hooks", "interfaces", "llm_errors"}
+PUBLISHED |= {"loader", "message_models", "models", "module_sources", "session", "testing", "utils", "validation"}
+"""The parts of amplifier-core 2.0.2."""
+
+
+@pytest.mark.parametrize("name", PORTABLE)
+def test_a_module_for_every_kernel_imports_at_once_what_every_kernel_has(name: str) -> None:
+    package = PLUGINS[0].parent / f"amplifier-{name}" / f"amplifier_{name.replace('-', '_')}"
+    needed = [node for path in sources(package) for node in tree_of(path).body if isinstance(node, ast.ImportFrom)]
+    parts = [(each.module or "").split(".") for each in needed if not each.level]
+    found = {part[1] for part in parts if part[0] == "amplifier_core" and len(part) > 1}
+    assert found
+    assert found <= PUBLISHED
+
+
 @pytest.mark.parametrize("package", [FOUNDATION, *map(package_of, PLUGINS)], ids=lambda package: package.name)
 def test_what_a_package_imports_from_others_is_among_its_dependencies(package: Path) -> None:
     dists = dict(packages_distributions())

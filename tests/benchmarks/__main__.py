@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import traceback
 from importlib import import_module
@@ -97,6 +98,7 @@ def measure_area(area: str) -> Iterable[Row | str]:
 )
 def main(areas: Sequence[str], written: Path | None, against: Sequence[Path]) -> None:
     """Measure AREAS (default: all) and print a table; ends with 1 when a row misses what is allowed."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it, and so its programs
     earlier = read_record(*(against or RELEASE))
     record: Record = {}
     failed: list[str] = []

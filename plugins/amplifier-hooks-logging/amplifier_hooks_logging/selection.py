@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from amplifier_core.frozen import frozen
 
 if TYPE_CHECKING:
     from amplifier_core import ModuleCoordinator
@@ -13,7 +12,7 @@ ANNOUNCEMENTS = "observability.events"
 """The channel and the capability for names of events besides the well-known ones."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Selection:
     """The events in `included` and not in `excluded`; `tool:*` is a prefix."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from amplifier_core.frozen import slotted
 
 from .ids import Place, delivery_span, random_span, read_traceparent, trace_id_of, turn_span
 
@@ -36,7 +35,7 @@ def _bound(known: dict[str, Any]) -> None:
         del known[next(iter(known))]
 
 
-@slotted
+@dataclass(slots=True)
 class Placing:
     """The place of one session's turns; `turn` is the number of the last one."""
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-
-from amplifier_core.frozen import slotted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
 Kind = Literal["internal", "client", "consumer"]
 
 
-@slotted
+@dataclass(slots=True)
 class SpanRecord:
     """One span; times are nanoseconds since 1970, and `end` is 0 while it is open."""
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-from amplifier_core.frozen import slotted
 
 from .config import GUARDS
 
@@ -23,7 +21,7 @@ _TELLING = ("UserPromptSubmit", "SessionStart")
 _DECISIONS = {"approve": "", "allow": "", "block": "deny", "deny": "deny", "ask": "ask", "": ""}
 
 
-@slotted
+@dataclass(slots=True)
 class Answer:
     """What commands want to happen. An empty text: nothing."""
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.events import CONTENT_BLOCK_END, CONTENT_BLOCK_START
-from amplifier_core.frozen import slotted
 from amplifier_core.models import HookResult
 
 from .signals import MODULE
@@ -25,7 +24,7 @@ ABORTED = "llm:stream_aborted"
 CONTINUE = HookResult.model_construct()  # no schema is built for it
 
 
-@slotted
+@dataclass(slots=True)
 class StreamedBlock:
     """One block of a response on its way."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.events import (
@@ -17,7 +18,6 @@ from amplifier_core.events import (
     PROVIDER_REQUEST,
     PROVIDER_RESPONSE,
 )
-from amplifier_core.frozen import slotted
 from amplifier_core.message_models import ChatRequest, ChatResponse, TextBlock, ThinkingBlock, ToolCallBlock, Usage
 
 from .call_context import read_history
@@ -53,7 +53,7 @@ RESPONSE_FORMAT = "turn.response_format"
 """The capability with the wanted `response_format` of the session's requests, as a mapping."""
 
 
-@slotted
+@dataclass(slots=True)
 class Turn:
     """The state of one turn; `run` is for one call.
 

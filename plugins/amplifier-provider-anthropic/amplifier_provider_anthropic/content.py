@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-from amplifier_core.frozen import slotted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,7 +24,7 @@ _FOREIGN_ID = re.compile(r"[^A-Za-z0-9_-]")
 _DATA_URL = re.compile(r"data:(?P<media_type>[\w.+-]+/[\w.+-]+);base64,(?P<data>.*)", re.DOTALL)
 
 
-@slotted
+@dataclass(slots=True)
 class Conversation:
     """A conversation in the form of the service.
 

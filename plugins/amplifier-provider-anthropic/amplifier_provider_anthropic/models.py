@@ -7,10 +7,10 @@ A model without a price here costs an unknown amount.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from amplifier_core.frozen import frozen
 from amplifier_core.models import ModelInfo
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ DEFAULT_CONTEXT, DEFAULT_OUTPUT = 200_000, 32_000
 _DATED = re.compile(r"-20\d{6}$")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Price:
     """Dollars per million tokens; with a prompt of more than `long_prompt` tokens, all tokens have the price `long`."""
 
@@ -46,7 +46,7 @@ class Price:
         return self.input * 2
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Model:
     """A model's limits in tokens, its price, and whether it thinks as much as it sees fit (`thinking: adaptive`)."""
 

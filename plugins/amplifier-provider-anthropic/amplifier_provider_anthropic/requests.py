@@ -7,9 +7,9 @@ its source has left there.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.frozen import frozen
 from amplifier_core.message_models import Degradation
 
 from .content import read_messages
@@ -27,7 +27,7 @@ _ONLY_JSON = "Answer with one JSON value, and with nothing before or after it."
 _MARKED_MESSAGES = 2
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Call:
     """A request in the form of the service, and what it could not keep of the original."""
 

@@ -7,11 +7,11 @@ those of text and images, in the standard tier. A model without a price here cos
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from amplifier_core.frozen import frozen
 from amplifier_core.models import ModelInfo
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _THINKING = re.compile(r"gemini-(?:2\.5|[3-9]|\d\d)")
 _OTHER_WORK = re.compile(r"embedding|image|tts|live|audio|transcribe|robotics|computer-use|veo|imagen|lyria|aqa")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Price:
     """Dollars per million tokens; `long` holds for all tokens with a long prompt, `later` from the day `since` on."""
 

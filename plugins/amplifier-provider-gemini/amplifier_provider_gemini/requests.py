@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.frozen import frozen
 from amplifier_core.message_models import Degradation
 
 from .content import Conversation
@@ -24,7 +24,7 @@ _BUDGETS = {"none": 0, "minimal": 512, "low": 2_048, "medium": 8_192, "high": 24
 """Tokens for the thinking of models that know no levels."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Call:
     """A request in the form of the service, and what it could not keep of the original."""
 

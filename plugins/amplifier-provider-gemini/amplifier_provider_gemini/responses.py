@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from amplifier_core.frozen import slotted
 from amplifier_core.llm_errors import ContentFilterError, InvalidToolCallError, StreamError
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, ToolCall, ToolCallBlock, Usage
 
@@ -39,7 +38,7 @@ FINISH_REASONS = {
 _BROKEN_CALLS = ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE")
 
 
-@slotted
+@dataclass(slots=True)
 class Part:
     """A block of an answer while it comes: `thinking`, `text` or `tool_use`; `signature` is base64."""
 

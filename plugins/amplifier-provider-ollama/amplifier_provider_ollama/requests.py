@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.frozen import frozen
 from amplifier_core.llm_errors import InvalidRequestError
 from amplifier_core.message_models import Degradation
 
@@ -29,7 +28,7 @@ _KNOWN_OF_PROPERTY = {"type", "items", "description", "enum", "title"}
 """What Ollama reads of a tool's parameter."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Call:
     """A request in the form of Ollama, and what it could not keep of the original."""
 

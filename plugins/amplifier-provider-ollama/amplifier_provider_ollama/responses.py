@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from amplifier_core.frozen import slotted
 from amplifier_core.llm_errors import StreamError
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, ToolCall, ToolCallBlock, Usage
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from .requests import Call
 
 
-@slotted
+@dataclass(slots=True)
 class Part:
     """A block of an answer while it comes: `thinking`, `text` or `tool_use`."""
 

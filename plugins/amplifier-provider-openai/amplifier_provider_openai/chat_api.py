@@ -6,9 +6,9 @@ Thinking comes from services that send it beside the text (`reasoning_content` o
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.frozen import slotted
 from amplifier_core.llm_errors import StreamError
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, ToolCall, ToolCallBlock, Usage
 
@@ -172,7 +172,7 @@ def _read_tool_choice(choice: str | dict[str, Any]) -> str | dict[str, Any]:
     return "required" if choice == "any" else {"type": "function", "function": {"name": choice}}
 
 
-@slotted
+@dataclass(slots=True)
 class Part:
     """A block of an answer while it comes: thinking, text, or the input of a tool call."""
 

@@ -7,10 +7,10 @@ A model without a price here costs an unknown amount.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from amplifier_core.frozen import frozen
 from amplifier_core.models import ModelInfo
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _CHATTING = re.compile(r"(gpt-|chatgpt-|codex-|o\d)")
 _OTHER_WORK = ("audio", "realtime", "transcribe", "tts", "image", "embedding", "moderation", "instruct", "live")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Price:
     """Dollars per million tokens. A long prompt costs twice that, cached or not, and its answer half as much more."""
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
-
-from amplifier_core.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
     from amplifier_core import Message
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Step:
     """One message; `fields` are those of a result that is a JSON object."""
 

@@ -14,12 +14,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import AmplifierError
-from amplifier_core.frozen import slotted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +42,7 @@ class RecordingError(AmplifierError, ValueError):
         super().__init__(f"{path}: {message}")
 
 
-@slotted
+@dataclass(slots=True)
 class RecordedSession:
     """The lines of one file."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.frozen import frozen
 from amplifier_core.models import ToolResult
 
 from .failures import DelegationError, UnknownAgent, describe_error
@@ -27,7 +27,7 @@ _NEVER_BEGAN = {"SessionExists", "SessionNotFound", "InvalidSessionId", "BundleE
 _NO_SUCH_AGENT = {"BundleNotFoundError", "UnknownName"}
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Delegation:
     """One run of an agent for a call."""
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
-
-from amplifier_core.frozen import frozen
 
 from .errors import ServerError
 
@@ -25,7 +23,7 @@ LONGEST_DESCRIPTION, LONGEST_SCHEMA = 4000, 100_000
 """Characters of a tool's description, and of its schema as JSON; a tool with a longer schema is left out."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ListedTool:
     """A tool as its server lists it."""
 
@@ -38,7 +36,7 @@ class ListedTool:
     """Whether the server says that it changes nothing."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ListedPrompt:
     """A prompt as its server lists it, with the names of its arguments; those that it needs come first."""
 
@@ -48,7 +46,7 @@ class ListedPrompt:
     needed: tuple[str, ...] = ()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Listing:
     """All that a server offers."""
 

@@ -11,10 +11,8 @@ import os
 import re
 import shlex
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
-
-from amplifier_core.frozen import frozen
 
 from .config import NAME, ServerConfig, read_server
 from .errors import ServerError
@@ -34,7 +32,7 @@ _MARK = "AMPLIFIER_SESSION"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}", re.ASCII)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Server:
     """A server that a session may start."""
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import AmplifierError, InvalidSessionId, SessionNotFound
-from amplifier_core.frozen import frozen
 from amplifier_core.ids import validate_session_id
 from amplifier_core.models import HookResult
 from amplifier_foundation.background.firing import fire_by_hand
@@ -51,7 +50,7 @@ class Refused(AmplifierError, ValueError):
     """A call cannot be carried out; the text is for the calling agent."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Answer:
     """What a call returns: `text` for the caller's model, `facts` for its program."""
 

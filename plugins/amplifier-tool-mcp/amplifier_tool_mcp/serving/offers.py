@@ -6,10 +6,10 @@ This module knows nothing of the protocol: names, descriptions and JSON Schemas 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import AmplifierError
-from amplifier_core.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ class NameTaken(AmplifierError, ValueError):
         super().__init__(f"{first} and {second} would both be the tool {name}. Serve one of them, or rename a bundle")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Offer:
     """One tool: it asks `bundle`, or wakes its background session; without a bundle it looks at a delivery."""
 
