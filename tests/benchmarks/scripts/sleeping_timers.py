@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 SIZES = (1, 100, 10_000, 100_000)
 MORE, TICKS, PERIOD, IDLE = 200, 100, 0.002, 1.0
 """Timers armed in one measurement; ticks of one, and seconds between them; seconds of idleness."""
-ENOUGH = 100
-"""Timers that are weighed at once, at the least: memory comes in pages."""
+ENOUGH = 1_000
+"""Timers that are weighed at once, at the least: memory comes in pages, and the first ones left some."""
 
 clock, numbers = SystemClock(), count()
 running: list[tuple[TimerTrigger, asyncio.Task[int]]] = []
