@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.models import ContextInjection, HookResult
 
+from .config import NAME
 from .contents import add_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
     from amplifier_core import HookRegistry, ModuleCoordinator
-
-MODULE = "loop-basic"
 
 _UNHEARD = HookResult.model_construct()
 """The result without a listener; no schema is built for it."""
@@ -47,7 +46,7 @@ def find_heard(hooks: Any) -> Container[str]:
 class Signals:
     """The hooks of one turn, and their injections for its next request only."""
 
-    def __init__(self, hooks: HookRegistry, coordinator: ModuleCoordinator | None, module: str = MODULE) -> None:
+    def __init__(self, hooks: HookRegistry, coordinator: ModuleCoordinator | None, module: str = NAME) -> None:
         self.module = module
         self._hooks = hooks
         self.heard = find_heard(hooks)

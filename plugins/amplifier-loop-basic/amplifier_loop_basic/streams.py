@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.events import CONTENT_BLOCK_END, CONTENT_BLOCK_START
 from amplifier_core.models import HookResult
 
-from .signals import MODULE
+from .config import NAME
 
 if TYPE_CHECKING:
     from amplifier_core import HookRegistry
@@ -48,7 +48,7 @@ class Stream:
     the first tool call on, end with the response: it has their input, the usage and the number of blocks.
     """
 
-    def __init__(self, module: str = MODULE) -> None:
+    def __init__(self, module: str = NAME) -> None:
         self._module = module
         self._hooks: HookRegistry | None = None
         self._signals: Signals | None = None
