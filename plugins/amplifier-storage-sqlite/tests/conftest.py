@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
@@ -15,11 +17,11 @@ from amplifier_storage_sqlite.opening import connect
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import AsyncIterator, Callable, Iterator
-    from pathlib import Path
 
     from amplifier_storage_sqlite.store import SqliteStore
 
     Start: TypeAlias = Callable[..., subprocess.Popen[str]]
+    Unpack: TypeAlias = Callable[[int], Path]
     Steps: TypeAlias = Callable[[Callable[[sqlite3.Connection], object]], int]
 
 PRELUDE = """
@@ -39,6 +41,18 @@ def say(*words):
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
+
+
+@pytest.fixture
+def unpack(path: Path) -> Unpack:
+    """Put a file that an earlier schema wrote in the place of the store."""
+
+    def write(version: int) -> Path:
+        path.touch(0o600)
+        path.write_bytes(gzip.decompress((Path(__file__).parent / "stores" / f"version{version}.db.gz").read_bytes()))
+        return path
+
+    return write
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import random
 import sqlite3
 from collections import Counter
@@ -18,6 +17,8 @@ from amplifier_storage_sqlite import administer_sqlite, open_sqlite, schema
 
 if TYPE_CHECKING:
     from amplifier_storage_sqlite.store import SqliteStore
+
+    from .conftest import Unpack
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 PROJECT = "/projects/app"
@@ -69,11 +70,9 @@ async def test_an_event_that_is_known_is_not_counted(store: SqliteStore) -> None
 
 
 @pytest.fixture
-def released(path: Path) -> Path:
+def released(unpack: Unpack) -> Path:
     """A store of schema 15: a session with a fork, indexed messages, and deliveries in five states."""
-    path.touch(0o600)
-    path.write_bytes(gzip.decompress((Path(__file__).parent / "stores" / "version15.db.gz").read_bytes()))
-    return path
+    return unpack(15)
 
 
 async def test_a_store_of_before_gets_its_counts(released: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 import os
 import shutil
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from amplifier_storage_sqlite.store import SqliteStore
 
-    from .conftest import Start
+    from .conftest import Start, Unpack
 
 
 @pytest.fixture(params=[0o000, 0o077, 0o277], ids=oct)
@@ -361,9 +360,10 @@ async def test_a_store_of_the_third_version_keeps_its_deliveries_and_finds_them(
     await store.close()
 
 
-async def test_a_store_that_version_five_wrote_keeps_its_states_and_its_deliveries_let_go_of_them(path: Path) -> None:
-    path.touch(0o600)
-    path.write_bytes(gzip.decompress((Path(__file__).parent / "stores" / "version5.db.gz").read_bytes()))
+async def test_a_store_that_version_five_wrote_keeps_its_states_and_its_deliveries_let_go_of_them(
+    unpack: Unpack,
+) -> None:
+    path = unpack(5)
     with closing(sqlite3.connect(path)) as db:
         states = {name: json.loads(state) for name, state in db.execute("SELECT trigger, state FROM trigger_states")}
         written = [event for (event,) in db.execute("SELECT event FROM deliveries ORDER BY id DESC")]

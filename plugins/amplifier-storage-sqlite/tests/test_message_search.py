@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import itertools
 import sqlite3
 from contextlib import closing
@@ -19,6 +18,8 @@ from amplifier_storage_sqlite import administer_sqlite, message_search, open_sql
 
 if TYPE_CHECKING:
     from amplifier_storage_sqlite.store import SqliteStore
+
+    from .conftest import Unpack
 
 INDEXED = "SELECT count(*) FROM message_index WHERE message_index MATCH ?"
 
@@ -159,11 +160,9 @@ async def test_a_turn_pays_nothing_for_the_index(store: SqliteStore) -> None:
 
 
 @pytest.fixture
-def released(path: Path) -> Path:
+def released(unpack: Unpack) -> Path:
     """A store of schema 13: a session with a fork."""
-    path.touch(0o600)
-    path.write_bytes(gzip.decompress((Path(__file__).parent / "stores" / "version13.db.gz").read_bytes()))
-    return path
+    return unpack(13)
 
 
 async def test_the_messages_of_a_store_of_before_are_found(released: Path) -> None:

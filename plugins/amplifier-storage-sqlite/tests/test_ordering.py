@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import random
 import sqlite3
 from contextlib import closing
@@ -17,7 +16,7 @@ from amplifier_storage_sqlite import administer_sqlite, open_sqlite, ordering, s
 if TYPE_CHECKING:
     from amplifier_storage_sqlite.store import SqliteStore
 
-    from .conftest import Steps
+    from .conftest import Steps, Unpack
 
 TURN = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
 
@@ -138,11 +137,9 @@ async def test_a_list_costs_the_same_however_many_sessions_share_a_time(path: Pa
 
 
 @pytest.fixture
-def released(path: Path) -> Path:
+def released(unpack: Unpack) -> Path:
     """A store of schema 16: seven sessions, two of them spawned and one a fork, continued in another order."""
-    path.touch(0o600)
-    path.write_bytes(gzip.decompress((Path(__file__).parent / "stores" / "version16.db.gz").read_bytes()))
-    return path
+    return unpack(16)
 
 
 async def test_a_store_of_before_keeps_its_order(released: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import random
 import signal
 import sqlite3
@@ -21,17 +20,15 @@ from amplifier_storage_sqlite import inbox, open_sqlite, schema
 if TYPE_CHECKING:
     from amplifier_storage_sqlite.store import SqliteStore
 
-    from .conftest import Start
+    from .conftest import Start, Unpack
 
 WRITTEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 @pytest.fixture
-def released(path: Path) -> Path:
+def released(unpack: Unpack) -> Path:
     """A store of schema 12: a session, three events, and a delivery with the state of its trigger."""
-    path.touch(0o600)
-    path.write_bytes(gzip.decompress((Path(__file__).parent / "stores" / "version12.db.gz").read_bytes()))
-    return path
+    return unpack(12)
 
 
 async def test_a_store_of_before_keeps_its_log_and_receives(released: Path) -> None:

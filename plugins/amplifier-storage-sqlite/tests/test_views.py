@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import sqlite3
 import threading
 from contextlib import closing
@@ -24,7 +23,7 @@ from amplifier_storage_sqlite.sessions import create
 if TYPE_CHECKING:
     from amplifier_storage_sqlite.store import SqliteStore
 
-    from .conftest import Start, Steps
+    from .conftest import Start, Steps, Unpack
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 PATIENCE = 20.0
@@ -95,11 +94,9 @@ async def test_a_page_names_the_plan_of_its_index(store: SqliteStore) -> None:
 
 
 @pytest.fixture
-def released(path: Path) -> Path:
+def released(unpack: Unpack) -> Path:
     """A store of schema 13: a session with a fork, and deliveries in four states."""
-    path.touch(0o600)
-    path.write_bytes(gzip.decompress((Path(__file__).parent / "stores" / "version13.db.gz").read_bytes()))
-    return path
+    return unpack(13)
 
 
 async def test_a_store_of_before_shows_its_pages(released: Path) -> None:
