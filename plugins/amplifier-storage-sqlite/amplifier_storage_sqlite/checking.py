@@ -92,7 +92,7 @@ def incomplete_sessions(db: sqlite3.Connection) -> Iterator[StoreFault]:
 def has_wrong_derived(db: sqlite3.Connection) -> bool:
     """Return whether counts of finished deliveries, or times that sessions are listed under, differ from the rows."""
     try:
-        return bool(db.execute(_WRONG).fetchone()[0]) or has_wrong_order(db)
+        return any(_wrong_derived(db))
     except sqlite3.Error:
         return True
 
