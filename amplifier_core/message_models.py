@@ -184,8 +184,7 @@ def make_request(messages: Sequence[Mapping[str, Any]], tools: list[ToolSpec] | 
     Raises pydantic's `ValidationError` for a message that is none.
     """
     own = None if tools is None else tools[:]  # a provider may change it: the next request has the same tools
-    values = {**_default_fields(ChatRequest), "messages": _messages_validation()(messages), "tools": own}
-    return make_model(ChatRequest, values, {"messages", "tools"}, {})
+    return ChatRequest.unchecked(messages=_messages_validation()(messages), tools=own)
 
 
 class ToolCall(_WireModel):
