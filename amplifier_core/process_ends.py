@@ -17,6 +17,7 @@ logger = logging.getLogger(__name__)
 
 _calls: list[Callable[[], object]] = []
 _endings: set[Task[None]] = set()
+_has_lost_parent = False
 
 
 def at_process_end(call: Callable[[], object]) -> None:
@@ -33,6 +34,17 @@ def run_process_ends() -> None:
             _calls.pop()()
         except Exception:
             logger.exception("a call at the end of the process failed")
+
+
+def note_lost_parent() -> None:
+    """Note that the process which keeps what comes of this one's session is gone: the turn counts as killed."""
+    global _has_lost_parent
+    _has_lost_parent = True
+
+
+def has_lost_parent() -> bool:
+    """Return whether nobody keeps what comes of this process any more; the next attempt tells of its turn."""
+    return _has_lost_parent
 
 
 def add_ending(task: Task[None]) -> None:

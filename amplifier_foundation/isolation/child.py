@@ -20,7 +20,7 @@ from amplifier_core.errors import LimitReached, SessionProcessEnded
 from amplifier_core.events import TOOL_ERROR
 from amplifier_core.hook_data import SpawnRequest
 from amplifier_core.permissions import PermissionGate, Policy
-from amplifier_core.process_ends import run_process_ends
+from amplifier_core.process_ends import note_lost_parent, run_process_ends
 from amplifier_core.session import AmplifierSession
 from amplifier_core.transcript import Transcript
 
@@ -195,6 +195,7 @@ class _Child:
         """Run the session while the parent is there; the end of the parent ends the session, too."""
         own.setblocking(False)
         async with Link(own, self._serve) as link:
+            link.at_end = note_lost_parent
             handler = _Logs(link)
             logging.getLogger().addHandler(handler)
             self._task = asyncio.create_task(self._run_session(link))

@@ -47,6 +47,8 @@ class Link:
     def __init__(self, own: socket.socket, serve: Serve) -> None:
         self.failure: Exception | None = None
         """Why the link was cut, unless the other side closed it."""
+        self.at_end: Callable[[], object] | None = None
+        """Called when the other side is gone, before a waiting call fails of it."""
         self._socket = own
         self._serve = serve
         self._numbers = count(1)
@@ -111,7 +113,8 @@ class Link:
                 check_size(size)
                 await self._take(read_message(await self._reader.readexactly(size)))
         except (asyncio.IncompleteReadError, ConnectionResetError, BrokenPipeError):
-            pass
+            if self.at_end is not None:
+                self.at_end()
         except BrokenMessage as error:
             self.failure = error
         finally:

@@ -11,6 +11,7 @@ import threading
 import time
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +20,6 @@ from tests.wire.collector import Collector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 PATIENCE = 60
 PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
@@ -35,7 +35,8 @@ class Stall:
 
     async def execute(self, input):
         folder = Path(os.environ["SITE"])
-        (folder / "stalled").touch()
+        (folder / "stalled.part").write_text(f"{os.getpid()} {os.getppid()}")
+        (folder / "stalled.part").rename(folder / "stalled")
         while not (folder / "go").exists():
             await asyncio.sleep(0.02)
         return "went on"
@@ -122,6 +123,17 @@ class Site:
         """Return what the program says of its sessions."""
         return self.run("session", "tree", "--all").stdout + self.run("ps").stdout
 
+    def kill(self, process: subprocess.Popen[str]) -> None:
+        """Kill the program; a process of its own that stalls finds its program gone before it is killed, too."""
+        session, zygote = map(int, (self.folder / "stalled").read_text().split())
+        if session != process.pid:
+            os.kill(zygote, signal.SIGSTOP)
+        process.kill()
+        process.communicate()
+        if session != process.pid:
+            self.until(lambda: _has_ended(session))
+            os.kill(zygote, signal.SIGCONT)
+
     def go(self) -> None:
         """Let the sessions that stall go on."""
         (self.folder / "go").touch()
@@ -134,6 +146,13 @@ class Site:
         """Return the statuses of all sessions by their ids."""
         rows = json.loads(self.run("session", "list", "--all", "--json").stdout)["data"]
         return {row["session_id"]: row["status"] for row in rows}
+
+
+def _has_ended(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
 
 
 @pytest.fixture

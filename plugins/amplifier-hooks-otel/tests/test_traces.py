@@ -77,7 +77,7 @@ def assert_connected(collector: Collector) -> None:
     """One trace, one root, no span without its parent, and none exported twice."""
     received = collector.received
     spans = {span.id: span for span in received.spans}
-    assert len(spans) == len(received.spans)
+    assert len(spans) == len(received.spans), collector.outline()
     assert len({span.trace for span in received.spans}) == 1
     assert [span.name for span in received.spans if not span.parent] == ["process site/reader"]
     assert {span.parent for span in received.spans if span.parent} <= spans.keys(), collector.outline()
@@ -107,8 +107,7 @@ def test_one_connected_trace_leads_from_a_file_change_to_a_forked_session(
         if is_killed:
             collector.wait_for(is_handled("teller"))
             collector.wait_for(has_model_call_of("checker-"))
-            process.kill()
-            process.communicate()
+            site.kill(process)
         else:
             site.go()
             collector.wait_for(is_handled("checker"))

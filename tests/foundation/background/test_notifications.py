@@ -26,8 +26,8 @@ from tests import forks
 DELIVERY = SimpleNamespace(delivery_id="d-1", session_id="s-1")
 WRITE = """
 import os, sys
-open(sys.argv[1], "ab").write(sys.stdin.buffer.read())
 open(sys.argv[1] + ".env", "w").write(os.environ["AMPLIFIER_TEXT"])
+open(sys.argv[1], "ab").write(sys.stdin.buffer.read())
 """
 
 
