@@ -374,6 +374,7 @@ def _continue_with(data: dict[str, Any]) -> HookResult:
 
 
 _stamped_second = (0, "")
+_DIGITS = tuple(f"{number:03}" for number in range(1_000))
 
 
 def _timestamp() -> str:
@@ -381,8 +382,11 @@ def _timestamp() -> str:
     global _stamped_second  # one pair: a thread never joins another's second to its own text
     now = time_ns()
     begin, text = _stamped_second
-    if not 0 <= now - begin < _SECOND:
-        begin = now - now % _SECOND
-        text = strftime("%Y-%m-%dT%H:%M:%S", gmtime(begin // _SECOND))
+    past = now - begin
+    if not 0 <= past < _SECOND:
+        past = now % _SECOND
+        begin = now - past
+        text = strftime("%Y-%m-%dT%H:%M:%S.", gmtime(begin // _SECOND))
         _stamped_second = (begin, text)
-    return f"{text}.{str(now)[-9:-3]}+00:00"
+    micros = past // 1_000
+    return f"{text}{_DIGITS[micros // 1_000]}{_DIGITS[micros % 1_000]}+00:00"  # a format takes twice as long
