@@ -241,7 +241,7 @@ async def test_a_log_cut_anywhere_is_never_a_half_turn(path: Path) -> None:
         await store.append("s", [{"turn": turn}, {"turn": turn}], at=turn * 2)
     files = {each.name: each.read_bytes() for each in path.parent.glob("store.db*") if not each.name.endswith("-shm")}
     await store.close()
-    log = files.pop("store.db-wal")
+    log = files.pop("store.db-wal").rstrip(b"\0")  # the room behind it holds nothing
     for missing in range(1, 4097, 4096 // CUTS):
         path.with_name("store.db-wal").write_bytes(log[:-missing])
         path.write_bytes(files["store.db"])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from amplifier_core.waking import call_in, watch_calls
 
 from .faults import closed_error, is_index_damage, store_error
+from .log_room import LogRoom
 from .opening import place_of, require_place
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Writer:
         self.committed: Callable[[], None] | None = None
         """Called in the thread of this writer after each commit."""
         self._place = place_of(path)
+        self._room = LogRoom(path)
         # a daemon: a program without `close` ends all the same, and loses nothing acknowledged
         self._thread = threading.Thread(target=self._run, name=f"writer of {path.name}", daemon=True)
         self._thread.start()
@@ -139,6 +141,7 @@ class Writer:
             _notify(batch, outcomes)
             if self.committed is not None:
                 self.committed()
+            self._room.keep()
         self._in_use.acquire()
         self._db.close()
 
