@@ -13,28 +13,49 @@ import json
 import os
 import pkgutil
 import runpy
+import select
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Lock
 from typing import Any
 
+FOUNDATION = (
+    "background",
+    "bundle",
+    "cli",
+    "events",
+    "flows",
+    "hookspecs",
+    "mentions",
+    "sessions",
+    "settings",
+    "spawning",
+)
 PACKAGES = (
-    *(f"amplifier_foundation.{name}" for name in ("background", "bundle", "cli", "events", "flows", "sessions")),
+    *(f"amplifier_foundation.{name}" for name in FOUNDATION),
+    *(f"amplifier_foundation.packages.{name}" for name in ("gate", "listing", "report")),
+    *(f"amplifier_core.{name}" for name in ("credentials", "mounting", "preloading", "session", "utils")),
     *("amplifier_context_simple", "amplifier_loop_basic", "amplifier_provider_playbook", "amplifier_storage_sqlite"),
     *("amplifier_tool_delegate", "amplifier_tool_filesystem", "amplifier_tool_issue", "amplifier_trigger_issue"),
-    *("amplifier_trigger_manual", "amplifier_trigger_session_event"),
+    *("amplifier_trigger_manual", "amplifier_trigger_session_event", "amplifier_trigger_timer"),
+    *("amplifier_acp.plugin", "amplifier_bundle_foreman", "amplifier_dashboard.plugin", "amplifier_hooks_otel.plugin"),
+    *("amplifier_runner_subprocess", "amplifier_sandbox.plugin", "amplifier_trigger_file_watcher.trigger"),
+    *("amplifier_trigger_webhook.trigger", "importlib_metadata", "urllib.request", "yaml"),
 )
 """What the server imports at its start, with all modules."""
 SDKS = ("anthropic", "google.genai", "openai")
 """What the providers import for a turn."""
 _LOCK = Lock()
+_CODES: list[int] = []
+"""In a fork: the exit code of the program, once that is known."""
 
 
 def run(
@@ -113,8 +134,19 @@ def _serve(server: socket.socket) -> list[str] | None:
     for package in PACKAGES:
         for name in _walk(package):
             importlib.import_module(name)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    ended, told = socket.socketpair()
+    for each in (ended, told):
+        each.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    running: dict[int, int] = {}
     while True:
+        readable, _, _ = select.select([server, ended], [], [])
+        if ended in readable:
+            ended.recv(4096)
+            _tell_ends(running)
+        if server not in readable:
+            continue
         _, descriptors, _, _ = socket.recv_fds(server, 1, 4)
         if not descriptors:
             return None
@@ -124,20 +156,32 @@ def _serve(server: socket.socket) -> list[str] | None:
         for name in given["imports"]:
             importlib.import_module(name)
         gc.freeze()  # a fork shares what no collection touches
-        if os.fork() == 0:
-            server.close()
+        program = os.fork()
+        if program == 0:
+            signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            program = os.fork()
-            if program == 0:
-                os.close(connection)
-                _become(given, streams)
-                return list(given["arguments"])
-            os.write(connection, f"{program}\n".encode())
-            _, status = os.waitpid(program, 0)
-            os.write(connection, f"{os.waitstatus_to_exitcode(status)}\n".encode())
-            os._exit(0)
-        for each in descriptors:
+            for each in (server, ended, told):
+                each.close()
+            for each in (connection, *running.values()):
+                os.close(each)
+            _become(given, streams)
+            return list(given["arguments"])
+        running[program] = connection
+        os.write(connection, f"{program}\n".encode())
+        for each in streams:
             os.close(each)
+
+
+def _tell_ends(running: dict[int, int]) -> None:
+    """Tell the exit codes of the forks that have ended, and forget them."""
+    while running:
+        program, status = os.waitpid(-1, os.WNOHANG)
+        if program == 0:
+            return
+        connection = running.pop(program)
+        with suppress(BrokenPipeError):  # nobody waits for it any more
+            os.write(connection, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+        os.close(connection)
 
 
 def _walk(package: str) -> Iterator[str]:
@@ -157,8 +201,30 @@ def _become(given: Mapping[str, Any], streams: Sequence[int]) -> None:
     sys.path[:0] = [given["cwd"], *filter(None, given["env"].get("PYTHONPATH", "").split(os.pathsep))]
 
 
+def _run_program(arguments: Sequence[str]) -> None:
+    """Run the program to its end, which spares taking the interpreter apart: a fork would copy each page of it first.
+
+    What it has registered for its end still runs, and its threads are waited for.
+    """
+    sys.argv = ["amplifier", *arguments]
+    try:
+        runpy.run_module("amplifier_foundation", run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        _CODES.append(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
+        raise
+    _CODES.append(0)
+
+
+def _leave() -> None:
+    if _CODES:
+        with suppress(Exception):  # what cannot be written is told by the interpreter
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(_CODES[0] & 0xFF)
+
+
 if __name__ == "__main__":
+    atexit.register(_leave)  # the first one that is registered runs last
     asked = _serve(socket.socket(fileno=int(sys.argv[1])))
     if asked is not None:
-        sys.argv = ["amplifier", *asked]
-        runpy.run_module("amplifier_foundation", run_name="__main__", alter_sys=True)
+        _run_program(asked)
