@@ -135,8 +135,7 @@ def _serve(server: socket.socket) -> list[str] | None:
         for name in _walk(package):
             importlib.import_module(name)
     ended, told = socket.socketpair()
-    for each in (ended, told):
-        each.setblocking(False)
+    told.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
     running: dict[int, int] = {}
@@ -151,8 +150,8 @@ def _serve(server: socket.socket) -> list[str] | None:
         if not descriptors:
             return None
         connection, *streams = descriptors
-        with open(connection, "rb", closefd=False) as stream:
-            given = json.loads(stream.read())
+        with open(connection, "rb", closefd=False) as request:
+            given = json.loads(request.read())
         for name in given["imports"]:
             importlib.import_module(name)
         gc.freeze()  # a fork shares what no collection touches
@@ -160,16 +159,16 @@ def _serve(server: socket.socket) -> list[str] | None:
         if program == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for each in (server, ended, told):
-                each.close()
-            for each in (connection, *running.values()):
-                os.close(each)
+            for ours in (server, ended, told):
+                ours.close()
+            for descriptor in (connection, *running.values()):
+                os.close(descriptor)
             _become(given, streams)
             return list(given["arguments"])
         running[program] = connection
         os.write(connection, f"{program}\n".encode())
-        for each in streams:
-            os.close(each)
+        for stream in streams:
+            os.close(stream)
 
 
 def _tell_ends(running: dict[int, int]) -> None:
