@@ -66,7 +66,7 @@ chaos: $(READY)
 		tests/system/test_kills.py tests/system/test_approvals.py $(wildcard plugins/*/tests/test_transfer.py)
 
 streams: $(READY)
-	@SCHEDULES=$(SCHEDULES) PLACES=1000 $(BIN)/python -m pytest -q -n 2 -rP -o faulthandler_timeout=0 \
+	@SCHEDULES=$(SCHEDULES) PLACES=1000 STREAMS=200 $(BIN)/python -m pytest -q -n 2 -rP -o faulthandler_timeout=0 \
 		tests/system/test_streams.py tests/system/test_stream_kills.py tests/system/test_many_streams.py
 
 soak: $(READY)

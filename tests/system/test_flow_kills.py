@@ -22,8 +22,8 @@ from tests import forks
 if TYPE_CHECKING:
     from amplifier_core.storage import DurableStore
 
-KILLS = int(os.environ.get("KILLS", "4"))
-TASKS = int(os.environ.get("TASKS", "30"))
+KILLS = int(os.environ.get("KILLS", "3"))
+TASKS = int(os.environ.get("TASKS", "20"))
 BUNDLE = """---
 bundle: {name: work}
 providers:
