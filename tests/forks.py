@@ -1,12 +1,13 @@
 """Run the program in processes that are forked from one that has imported it.
 
 Imports are most of a short run. A fork is a process like any other: it begins with what lies on the disk, has a number
-of its own, and can be killed. Tests of the start itself, of signals and of terminals begin a new interpreter instead.
+of its own, takes signals and terminals, and can be killed. Tests of the start itself begin a new interpreter instead.
 """
 
 from __future__ import annotations
 
 import atexit
+import fcntl
 import gc
 import importlib
 import json
@@ -18,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -53,6 +55,12 @@ PACKAGES = (
 """What the server imports at its start, with all modules."""
 SDKS = ("anthropic", "google.genai", "openai")
 """What the providers import for a turn."""
+AT_TERMINAL = """
+import fcntl, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from amplifier_foundation.cli import main
+main()
+"""
 PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 PIPES_AT = 10
 """Where these stand among the parameters of `Popen._execute_child`, in each Python since 3.9."""
@@ -64,20 +72,24 @@ _CODES: list[int] = []
 class Popen(subprocess.Popen[Any]):
     """`amplifier ARGUMENTS` as `subprocess.Popen` starts it, forked from a server that has imported the program.
 
-    The server imports the modules `imports` first: they stay imported for later runs. Of the other parameters it takes
-    the streams and how they are read, `cwd`, `env` and `start_new_session`. A system where a fork is unsafe begins a
-    new interpreter.
+    The server imports the modules `imports` first: they stay imported for later runs. A new session takes the terminal
+    `stdin` as its own with `at_terminal`. Of the other parameters it takes the streams and how they are read, `cwd`,
+    `env` and `start_new_session`. A system where a fork is unsafe begins a new interpreter.
     """
 
-    def __init__(self, arguments: Sequence[str], *, imports: Sequence[str] = (), **given: Any) -> None:
+    def __init__(
+        self, arguments: Sequence[str], *, imports: Sequence[str] = (), at_terminal: bool = False, **given: Any
+    ) -> None:
         self._request = {
             "arguments": list(arguments),
             "cwd": str(given.get("cwd") or Path.cwd()),
             "env": dict(given.get("env") or os.environ),
             "imports": list(imports),
             "is_leader": given.get("start_new_session", False),
+            "at_terminal": at_terminal,
         }
-        super().__init__([sys.executable, "-m", "amplifier_foundation", *arguments], **given)
+        program = ["-c", AT_TERMINAL] if at_terminal else ["-m", "amplifier_foundation"]
+        super().__init__([sys.executable, *program, *arguments], **given)
 
     if sys.platform == "linux":
 
@@ -213,6 +225,8 @@ def _serve(server: socket.socket) -> list[str] | None:
             if given.get("is_leader"):
                 os.setsid()
             _become(given, streams)
+            if given.get("at_terminal"):
+                fcntl.ioctl(0, termios.TIOCSCTTY, 0)
             return list(given["arguments"])
         running[program] = connection
         os.write(connection, f"{program}\n".encode())
