@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
 import pytest
@@ -201,11 +202,13 @@ def _work(session: pytest.Session, connection: Connection, number: int) -> NoRet
 
 def _become_a_worker(config: pytest.Config, number: int) -> None:
     """Take what two processes cannot share: the files of captured output, the terminal and temporary folders."""
-    plugins = config.pluginmanager
-    capture: Any = plugins.getplugin("capturemanager")
-    capture.stop_global_capturing()
-    capture.start_global_capturing()
-    plugins.unregister(name="terminalreporter")
+    captured: Any = config.pluginmanager.getplugin("capturemanager")._global_capturing
+    for capture in (captured.out, captured.err):
+        if hasattr(capture, "targetfd"):  # the objects stay: libraries hold the `sys.stderr` of their import
+            with TemporaryFile(buffering=0) as file:
+                os.dup2(file.fileno(), capture.tmpfile.fileno(), inheritable=False)
+                os.dup2(file.fileno(), capture.targetfd)
+    config.pluginmanager.unregister(name="terminalreporter")
     factory = config._tmp_path_factory  # type: ignore[attr-defined]
     folder = factory.getbasetemp() / f"process{number}"
     folder.mkdir()
