@@ -3,8 +3,9 @@
     python -m pytest -p tests.parallel --processes 4
 
 Collecting these tests takes longer than starting a hundred processes: here it is done once. A process takes one file at
-a time, with what its tests share, and the slowest files are taken first. Each process has its own folder for temporary
-files, in memory where there is room, and its own fixtures of the scope `session`.
+a time, with what its tests share. Half of the processes take the slow files first, the others the quick ones, so that
+small files are left for the end. Each process has its own folder for temporary files, in memory where there is room,
+and its own fixtures of the scope `session`.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from typing import Any, NoReturn
 
 import pytest
 
-SLOW = ("tests/system/", "tests/packaging/", "tests/test_", "plugins/amplifier-storage-", "tests/cli/")
+SLOW = (
+    *("tests/system/", "plugins/amplifier-dashboard/", "plugins/amplifier-acp/", "plugins/amplifier-hooks-otel/"),
+    *("tests/foundation/isolation/", "tests/packaging/", "tests/test_", "plugins/amplifier-storage-", "tests/cli/"),
+)
 """The files that are taken first begin with one of these, in this order."""
-
 ROOM = 4 * 1024**3
 """Bytes that the files of all tests take at most."""
 
@@ -63,8 +66,9 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 class Worker:
     """A process, as the one that started it knows it."""
 
-    def __init__(self, pid: int, connection: Connection) -> None:
+    def __init__(self, pid: int, connection: Connection, *, takes_slow: bool) -> None:
         self.pid = pid
+        self.takes_slow = takes_slow
         self.connection = connection
         self.tests: deque[int] = deque()
         """The tests that it was given and has not ended; it runs the first one."""
@@ -108,7 +112,7 @@ class Pool:
                 connection.close()
             _work(self.session, theirs, self.started)
         theirs.close()
-        worker = self.workers[ours] = Worker(pid, ours)
+        worker = self.workers[ours] = Worker(pid, ours, takes_slow=self.started % 2 == 1)
         if tests:
             self.give(worker, tests)
 
@@ -130,7 +134,9 @@ class Pool:
             hook.pytest_runtest_logfinish(**told)
         else:
             assert kind == "next"
-            self.give(worker, self.files.popleft() if self.files else [])
+            # the slow ones wait for processes and clocks: the quick ones have the processor meanwhile
+            take = self.files.popleft if worker.takes_slow else self.files.pop
+            self.give(worker, take() if self.files else [])
 
     def bury(self, worker: Worker) -> None:
         """Report the test in which a process ended, and start another one for those that it had before it."""
