@@ -1,5 +1,5 @@
 # make demo       try everything in a new folder: no key, no network
-# make test       run all tests
+# make test       run all tests, in PROCESSES=4 processes
 # make check      run ruff, mypy --strict and the tests of the architecture
 # make ecosystem  run modules of others on this kernel and these on the published one, and list the differences
 # make bench      measure speed beside peers and references of the same run, and the last release; ONLY="hooks files" JSON=figures.json
@@ -30,6 +30,7 @@ FLIPS ?= 2000
 CUTS ?= 4096
 MINUTES ?= 60
 DAYS ?= 365
+PROCESSES ?= 4
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -46,7 +47,7 @@ demo: $(READY)
 	@$(BIN)/amplifier demo
 
 test: $(READY)
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -q -p tests.parallel --processes $(PROCESSES)
 
 check: $(READY)
 	@$(BIN)/ruff check .
@@ -65,7 +66,7 @@ chaos: $(READY)
 		tests/system/test_kills.py tests/system/test_approvals.py $(wildcard plugins/*/tests/test_transfer.py)
 
 streams: $(READY)
-	@SCHEDULES=$(SCHEDULES) PLACES=1000 $(BIN)/python -m pytest -q -n 2 -rP -o faulthandler_timeout=0 \
+	@SCHEDULES=$(SCHEDULES) PLACES=1000 STREAMS=200 $(BIN)/python -m pytest -q -n 2 -rP -o faulthandler_timeout=0 \
 		tests/system/test_streams.py tests/system/test_stream_kills.py tests/system/test_many_streams.py
 
 soak: $(READY)

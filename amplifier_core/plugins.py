@@ -11,6 +11,7 @@ import os
 import time
 from copy import copy
 from dataclasses import field
+from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import pluggy
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
-    from types import ModuleType
 
     from .entry_points import EntryPoint
     from .hook_data import ForkRequest, ForkResult, SpawnOutcome, SpawnRequest
@@ -41,6 +41,7 @@ IMPORT_TIME_LIMIT = 10.0
 
 SPECS_GROUP = f"{hookspecs.GROUP}.hookspecs"
 """Entry points of modules with further hook specifications."""
+_FUNCTIONS = (FunctionType, MethodType, staticmethod, classmethod)
 _OFFER = "amplifier_register_"
 
 SLOW = "it took too long to load, and is skipped for ten minutes, or until it changes"
@@ -98,6 +99,16 @@ class Registry(Generic[Factory]):
         return name in self._offers
 
 
+class _Manager(pluggy.PluginManager):
+    """Find the hooks of a plugin; pluggy alone looks at each name of a module by `inspect`, for half of a start."""
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
+        """Return the options of a hook, or None for what is none: a module holds more imports than functions."""
+        if isinstance(plugin, ModuleType) and not isinstance(vars(plugin).get(name), _FUNCTIONS):
+            return None
+        return super().parse_hookimpl_opts(plugin, name)
+
+
 class Plugins:
     """The plugins of one process: their offers by name, and their moment hooks.
 
@@ -106,7 +117,7 @@ class Plugins:
     """
 
     def __init__(self, extra_specs: Iterable[ModuleType] = ()) -> None:
-        self._manager = pluggy.PluginManager(hookspecs.GROUP)
+        self._manager = _Manager(hookspecs.GROUP)
         for specs in (hookspecs, *extra_specs):
             self._manager.add_hookspecs(specs)
         self.rows: list[PluginRow] = []

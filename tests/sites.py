@@ -6,18 +6,17 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.events import SessionEvent
 from amplifier_storage_sqlite import open_sqlite
+from tests import forks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
 PATIENCE = 60.0
 """Seconds to wait for anything."""
 
@@ -60,8 +59,8 @@ class Site:
     def start(self) -> None:
         """Start `amplifier up`, and return when its background sessions run."""
         with (self.home / "said").open("ab") as said:
-            self._process = subprocess.Popen(
-                [*PROGRAM, "up"], cwd=self.project, env=self.environment, stdin=subprocess.DEVNULL,
+            self._process = forks.Popen(
+                ["up"], cwd=self.project, env=self.environment, stdin=subprocess.DEVNULL,
                 stdout=said, stderr=said,
             )  # fmt: skip
         begin = len(self.said)
@@ -76,14 +75,11 @@ class Site:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run another command of this site."""
-        return subprocess.run(
-            [*PROGRAM, *arguments],
+        return forks.run(
+            arguments,
             cwd=self.project,
             env=self.environment,
-            capture_output=True,
-            text=True,
             timeout=PATIENCE,
-            check=False,
         )
 
     @property

@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parents[1]
 KERNEL = ROOT / "amplifier_core"
@@ -294,8 +294,10 @@ def _forget_trees() -> Iterator[None]:
     nodes_of.cache_clear()
 
 
-def imports_of(package: Path) -> Iterator[Import]:
-    """Yield what a package imports from elsewhere; imports within it, written with dots, are its own affair."""
+@cache
+def imports_of(package: Path) -> list[Import]:
+    """Return what a package imports from elsewhere; imports within it, written with dots, are its own affair."""
+    found = []
     for path in sources(package):
         for node in nodes_of(path):
             if isinstance(node, ast.Import):
@@ -305,7 +307,8 @@ def imports_of(package: Path) -> Iterator[Import]:
             else:
                 continue
             for name in names:
-                yield Import(name, f"{path.relative_to(ROOT)}:{node.lineno}")
+                found.append(Import(name, f"{path.relative_to(ROOT)}:{node.lineno}"))
+    return found
 
 
 def imports_besides(package: Path, *allowed: str) -> list[Import]:
@@ -387,9 +390,14 @@ def test_a_module_for_every_kernel_imports_at_once_what_every_kernel_has(name: s
     assert found <= PUBLISHED
 
 
+@cache
+def distributions() -> Mapping[str, list[str]]:
+    return packages_distributions()
+
+
 @pytest.mark.parametrize("package", [FOUNDATION, *map(package_of, PLUGINS)], ids=lambda package: package.name)
 def test_what_a_package_imports_from_others_is_among_its_dependencies(package: Path) -> None:
-    dists = dict(packages_distributions())
+    dists = dict(distributions())
     declared = requirements(package.parent) | requirements(ROOT)
     dists["pydantic_core"] = ["pydantic"]  # which pins it: they are two halves of one library
     imported = {found.name.partition(".")[0]: found.place for found in imports_of(package) if foreign(found)}
@@ -421,8 +429,10 @@ print(json.dumps(heavy))
     assert json.loads(answer.stdout) == {target: [] for target in targets}
 
 
-def room_imports() -> Iterator[RoomImport]:
-    """Yield every import between rooms of the foundation, also those within functions."""
+@cache
+def room_imports() -> list[RoomImport]:
+    """Return every import between rooms of the foundation, also those within functions."""
+    found = []
     for path in sources(FOUNDATION):
         inside = path.relative_to(FOUNDATION)
         package = [FOUNDATION.name, *inside.parent.parts]
@@ -437,7 +447,9 @@ def room_imports() -> Iterator[RoomImport]:
             for name in names_imported(node, package):
                 room = inside.parts[0].removesuffix(".py")
                 if name[0] == FOUNDATION.name and len(name) > 1 and room != "__init__":
-                    yield RoomImport(room, name[1], for_types, f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}")
+                    place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+                    found.append(RoomImport(room, name[1], for_types, place))
+    return found
 
 
 def names_imported(node: ast.AST, package: list[str]) -> list[list[str]]:
@@ -591,22 +603,26 @@ def functions_of(path: Path) -> Iterator[tuple[str, ast.AST]]:
         waiting.extend((function, child) for child in ast.iter_child_nodes(node))
 
 
-def spawns_of(path: Path) -> Iterator[Spawn]:
-    """Yield the calls that start a task by themselves: `asyncio.…`, a loop's, or a name that was imported."""
+@cache
+def spawns_of(path: Path) -> list[Spawn]:
+    """Return the calls that start a task by themselves: `asyncio.…`, a loop's, or a name that was imported."""
+    nodes, found = list(functions_of(path)), []
     groups = {
         node.optional_vars.id
-        for _, node in functions_of(path)
+        for _, node in nodes
         if isinstance(node, ast.withitem) and isinstance(node.optional_vars, ast.Name)
         and ast.unparse(node.context_expr).endswith("TaskGroup()")
     }  # fmt: skip
-    for function, node in functions_of(path):
+    for function, node in nodes:
         if not isinstance(node, ast.Call):
             continue
         if getattr(node.func, "attr", getattr(node.func, "id", "")) not in SPAWNING:
             continue
         owner, _, name = ast.unparse(node.func).rpartition(".")
         if name in SPAWNING and owner not in groups:
-            yield Spawn(f"{path.parent.relative_to(_folder_of(path))}/{path.name}:{function}", ast.unparse(node))
+            place = f"{path.parent.relative_to(_folder_of(path))}/{path.name}:{function}"
+            found.append(Spawn(place, ast.unparse(node)))
+    return found
 
 
 def _folder_of(path: Path) -> Path:

@@ -219,12 +219,7 @@ def test_the_demos_findings_follow_the_file(project: Path, home: Path, monkeypat
     monkeypatch.setattr(demo, "BROKEN", "x = 1\n\nwhile True\n    pass\n")
     monkeypatch.setattr(demo, "FIXED", "x = 1\n")
     assert invoke(["-q", "demo"]) == exits.OK
-    summaries = subprocess.run(
-        [sys.executable, "-m", "amplifier_foundation", "session", "list", "--all", "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    summaries = forks.run(["session", "list", "--all", "--json"]).stdout
     assert summaries.count('"status": "completed"') == 6
     listed = re.findall(r'"session_id": "(question-[0-9a-f]+)"', summaries)
     shown = run(f"amplifier session show {listed[0]}", project).stdout
@@ -245,9 +240,7 @@ def test_the_bundle_validates_and_runs_as_shown(folder: Path, monkeypatch: pytes
 
 def assert_runs_until_interrupted(folder: Path) -> None:
     """Bring the bundle up, change a file, see it counted, and interrupt it."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "amplifier_foundation", "up", "bundle.md"], cwd=folder, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with forks.Popen(["up", "bundle.md"], cwd=folder, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if "Ctrl-C stops" in line:

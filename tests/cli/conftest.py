@@ -7,8 +7,6 @@ import os
 import pty
 import re
 import select
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -19,6 +17,7 @@ from amplifier_core import load_plugins
 from amplifier_foundation import Activity, load_bundle, open_inbox
 from amplifier_foundation.background.up import Control, Up, run_background
 from amplifier_foundation.cli import invoke
+from tests import forks
 
 WAIT = '''
 import asyncio
@@ -56,12 +55,6 @@ async def mount(coordinator, config):
 
     coordinator.hooks.register("tool:pre", ask, priority=1, name="ask")
 """
-ON_A_TERMINAL = """
-import fcntl, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-from amplifier_foundation.cli import main
-main()
-"""
 PATIENCE = 30.0
 
 
@@ -70,8 +63,9 @@ class Terminal:
 
     def __init__(self, *arguments: str, term: str = "dumb", colour: bool = False) -> None:
         self._side, other = pty.openpty()
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", ON_A_TERMINAL, *arguments],
+        self._process = forks.Popen(
+            arguments,
+            at_terminal=True,
             stdin=other,
             stdout=other,
             stderr=other,

@@ -16,6 +16,7 @@ import pytest
 
 from amplifier_core import errors
 from amplifier_foundation.cli import exits, invoke
+from tests import forks
 
 pytestmark = pytest.mark.usefixtures("home", "project")
 
@@ -257,9 +258,7 @@ def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, exits.INTERRUPTED), (signal.SIGTERM, exits.TERMINATED)])
 def test_a_signal_ends_up_cleanly(number: signal.Signals, code: int, home: Path) -> None:
     write(session_section("  - {name: a, triggers: [{module: trigger-timer, config: {interval_seconds: 3600}}]}\n"))
-    with subprocess.Popen(
-        [sys.executable, "-m", "amplifier_foundation", "up"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with forks.Popen(["up"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if "Ctrl-C stops" in line:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.settings import write_setting
+from tests import forks
 
 BUNDLE = """---
 bundle: {{name: lead}}
@@ -108,8 +108,8 @@ def test_the_tree_shows_who_made_whom_what_was_inherited_and_what_it_cost(
 @pytest.fixture
 def begun(project: Path) -> Iterator[subprocess.Popen[str]]:
     """The program, when two of the three wait for the file `go`."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "amplifier_foundation", "run", "ask three"],
+    process = forks.Popen(
+        ["run", "ask three"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from amplifier_foundation import open_inbox
 from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.flows.asking import ask_to_cancel
 from amplifier_foundation.sessions.storages import open_store
+from tests import forks
 
 BUNDLE = """---
 bundle: {name: work}
@@ -98,10 +98,10 @@ def test_the_run_of_a_background_session_is_listed_with_its_workflow(
 
 def test_a_killed_run_goes_on_and_takes_no_turn_twice(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(folder, chain(), delay=60)
-    command = [sys.executable, "-m", "amplifier_foundation", "flow", "run"]
+    command = ["flow", "run"]
     run_id = ""
     for done in (1, 3, 5):
-        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        process = forks.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
         for line in process.stderr:
             if line.startswith(f"{WORDS[done]}: begins"):
@@ -113,7 +113,7 @@ def test_a_killed_run_goes_on_and_takes_no_turn_twice(folder: Path, capsys: pyte
         assert found["status"] == "interrupted"
         run_id = found["run"]
         assert len(flow(capsys, "show", run_id)["tasks"]) == done
-        command = [*command[:4], "resume", run_id]
+        command = ["flow", "resume", run_id]
     result = flow(capsys, "resume", run_id)
     assert result["outputs"] == {word: f"You said: {word}" for word in WORDS}
     capsys.readouterr()
@@ -272,8 +272,8 @@ def test_a_waiting_run_is_cancelled(folder: Path, capsys: pytest.CaptureFixture[
 
 def test_a_running_run_is_cancelled_from_another_process(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(folder, ["{id: slow, agent: self, prompt: slow}"], delay=60_000)
-    command = [sys.executable, "-m", "amplifier_foundation", "flow", "run"]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    command = ["flow", "run"]
+    with forks.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         process.stderr.readline()
         [run] = flow(capsys, "list")
@@ -320,8 +320,8 @@ def test_a_wish_to_cancel_that_nobody_heard_ends_no_later_resume(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(folder, ["{id: slow, agent: self, prompt: slow}"], delay=1000)
-    command = [sys.executable, "-m", "amplifier_foundation", "flow", "run"]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    command = ["flow", "run"]
+    with forks.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         process.stderr.readline()
         os.kill(process.pid, signal.SIGKILL)

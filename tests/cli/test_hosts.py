@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -18,11 +17,11 @@ import psycopg
 import pytest
 
 from amplifier_foundation.cli import exits
+from tests import forks
 from tests.postgres import database, postgres
 
 __all__ = ["database", "postgres"]  # fixtures
 
-PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
 PATIENCE = 30.0
 BUNDLE = """---
 bundle: {name: shop}
@@ -56,8 +55,8 @@ class Site:
         return {**os.environ, "AMPLIFIER_HOME": str(home), "DSN": self.dsn, "COLUMNS": "200"}
 
     def start(self, host: str, *command: str) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [*PROGRAM, "-q", *command],
+        process = forks.Popen(
+            ["-q", *command],
             cwd=self.folder / "shop",
             env=self.environment(host),
             stdout=subprocess.DEVNULL,
@@ -68,14 +67,11 @@ class Site:
         return process
 
     def run(self, host: str, *command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*PROGRAM, *command],
+        return forks.run(
+            command,
             cwd=self.folder / "shop",
             env=self.environment(host),
-            capture_output=True,
-            text=True,
             timeout=60,
-            check=False,
         )
 
     def data(self, host: str, *command: str) -> Any:
@@ -188,9 +184,7 @@ def test_a_host_that_nobody_knows_is_told(command: list[str], code: int, words: 
 def test_a_store_of_one_host_has_no_hosts_and_no_workers(command: list[str], tmp_path: Path) -> None:
     (tmp_path / "bundle.md").write_text(BUNDLE)
     environment = {**os.environ, "AMPLIFIER_HOME": str(tmp_path / "home")}
-    done = subprocess.run(
-        [*PROGRAM, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = forks.run(command, cwd=tmp_path, env=environment, timeout=60)
     assert done.returncode in (exits.NOT_FOUND, exits.USAGE)
     assert "storage-postgres" in done.stderr
     assert "Traceback" not in done.stderr
@@ -198,15 +192,12 @@ def test_a_store_of_one_host_has_no_hosts_and_no_workers(command: list[str], tmp
 
 def test_the_password_of_the_database_is_a_kept_key(site: Site) -> None:
     server = site.dsn.partition("host=")[2].partition(" ")[0]
-    done = subprocess.run(
-        [*PROGRAM, "auth", "login", "AMPLIFIER_DB"],
+    done = forks.run(
+        ["auth", "login", "AMPLIFIER_DB"],
         cwd=site.folder,
         env=site.environment("web1"),
         input="let-me-in\n",
-        capture_output=True,
-        text=True,
         timeout=60,
-        check=False,
     )
     assert done.returncode == exits.OK, done.stderr
     with psycopg.connect(site.dsn, autocommit=True) as db:
@@ -221,13 +212,13 @@ def test_the_password_of_the_database_is_a_kept_key(site: Site) -> None:
         settings = {"storage": {"name": "storage-postgres", "config": config}}
         environment = site.environment("web1")
         (site.folder / "web1" / "settings.yaml").write_text(json.dumps(settings))
-        listing = [*PROGRAM, "host", "list"]
-        run = subprocess.run(listing, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        listing = ["host", "list"]
+        run = forks.run(listing, env=environment, timeout=60)
         assert (run.returncode, run.stdout) == (exits.OK, "")
         (site.folder / "web1" / "keys.json").unlink(missing_ok=True)
-        forget = [*PROGRAM, "auth", "logout", "AMPLIFIER_DB"]
-        subprocess.run(forget, env=environment, capture_output=True, text=True, timeout=60, check=False)
-        run = subprocess.run(listing, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        forget = ["auth", "logout", "AMPLIFIER_DB"]
+        forks.run(forget, env=environment, timeout=60)
+        run = forks.run(listing, env=environment, timeout=60)
         assert run.returncode != exits.OK
         assert "amplifier auth login AMPLIFIER_DB" in run.stderr
     finally:

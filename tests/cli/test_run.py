@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from amplifier_foundation.cli import exits, invoke
+from tests import forks
 
 BUNDLE = """---
 bundle: {name: echo}
@@ -58,8 +59,8 @@ def started() -> Iterator[Any]:
     begun: list[tuple[subprocess.Popen[str], Timer]] = []
 
     def start(*arguments: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "amplifier_foundation", *arguments],
+        process = forks.Popen(
+            arguments,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

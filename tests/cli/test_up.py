@@ -28,9 +28,9 @@ from amplifier_foundation.cli.up import Stopper, beside
 from amplifier_foundation.cli.view import RunView
 from amplifier_foundation.cli.work_lines import WorkLines
 from amplifier_foundation.sessions.lock import running_owner
+from tests import forks
 
 COUNTS = ["waiting", "at", "work", "done", "dead"]
-PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def test_sigterm_lets_what_is_at_work_finish_and_the_service_manager_is_told(
     monkeypatch.chdir(background.parent)
     told = {"NOTIFY_SOCKET": "../notify", "WATCHDOG_USEC": "40000"}
     assert invoke(["trigger", "fire", "holding"]) == exits.OK
-    with subprocess.Popen(
-        [*PROGRAM, "up"], env={**os.environ, **told}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    with forks.Popen(
+        ["up"], env={**os.environ, **told}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "begun it\n"
@@ -88,7 +88,7 @@ def test_it_runs_in_the_background_until_it_is_told_to_stop(
         assert f"process {owner['pid']} runs echo since" in again.stderr
         assert again.stderr.endswith("amplifier: it did not start, and ended with 6 (conflict)\n")
 
-        with subprocess.Popen([*PROGRAM, "logs", "-f", "asked"], stdout=subprocess.PIPE, text=True) as following:
+        with forks.Popen(["logs", "-f", "asked"], stdout=subprocess.PIPE, text=True) as following:
             assert following.stdout is not None
             assert invoke(["trigger", "fire", "asked", "--data", '{"what": "hello"}']) == exits.OK
             lines = []

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FLIPS = int(os.environ.get("FLIPS", "200"))
-STRIDE = int(os.environ.get("STRIDE", "17"))
+STRIDE = int(os.environ.get("STRIDE", "41"))
 """Of so many system calls, the process is killed at one."""
-CUTS = int(os.environ.get("CUTS", "64"))
+CUTS = int(os.environ.get("CUTS", "32"))
 SEED = int(os.environ.get("SEED", "20261121"))
 
 KILL, TEAR, FAIL_WRITE, FAIL_SYNC = 1, 2, 3, 4

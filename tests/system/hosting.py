@@ -25,6 +25,7 @@ from amplifier_core.errors import StoreUnavailable
 from amplifier_core.storage import Admission
 from amplifier_foundation import open_inbox
 from amplifier_foundation.sessions.history import final_answer
+from tests import forks
 from tests.stalling_proxy import StallingProxy
 
 if TYPE_CHECKING:
@@ -107,10 +108,11 @@ class Host:
         self.home.mkdir(mode=0o700, exist_ok=True)
         settings = {"storage": {"name": "storage-postgres", "config": {"dsn": "env:DSN"}}, "hosts": {"lease": LEASE}}
         (self.home / "settings.yaml").write_text(json.dumps(settings))
-        within = ["ip", "netns", "exec", self.namespace] if self.namespace else []
+        within = ["ip", "netns", "exec", self.namespace, *PROGRAM] if self.namespace else []
+        start = subprocess.Popen if self.namespace else forks.Popen
         with (self.home / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [*within, *PROGRAM, "-q", self.role, "--trust", "bundle.md"],
+            self.process = start(
+                [*within, "-q", self.role, "--trust", "bundle.md"],
                 cwd=self.project,
                 env={**os.environ, "AMPLIFIER_HOME": str(self.home), "DSN": self.dsn, "HOST": self.name},
                 stdin=subprocess.DEVNULL,

@@ -26,6 +26,7 @@ from amplifier_core.storage import DurableStore
 from amplifier_foundation import open_inbox
 from amplifier_foundation.isolation.process_table import find_below, parents_of_all
 from amplifier_foundation.sessions.history import final_answer, open_calls, turn_starts
+from tests import forks
 
 PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
 AT_MOST = 1.2
@@ -156,8 +157,8 @@ class Chaos:
         """Bring it up, give it work, and have it killed at the step; a moment is one that nobody has chosen."""
         when = self.chance.choice(["before", "after"])
         kill_at = f"{step}:{self.chance.randint(1, 2 if step == 'drain' else 6)}:{when}"
-        with subprocess.Popen(
-            [*PROGRAM, "-q", "up", "bundle.md"],
+        with forks.Popen(
+            ["-q", "up", "bundle.md"],
             cwd=self.folder,
             env=self.environment(kill_at),
             stdout=subprocess.DEVNULL,
@@ -252,14 +253,11 @@ class Chaos:
 
     def finish(self) -> None:
         """Bring it up until nothing is left to do."""
-        done = subprocess.run(
-            [*PROGRAM, "-q", "up", "--once", "bundle.md"],
+        done = forks.run(
+            ["-q", "up", "--once", "bundle.md"],
             cwd=self.folder,
             env=self.environment(),
-            capture_output=True,
-            text=True,
             timeout=120,
-            check=False,
         )
         assert (done.returncode, done.stderr) == (0, "")
 

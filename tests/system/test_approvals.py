@@ -6,8 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -424,8 +422,8 @@ async def test_of_two_answers_at_once_one_counts_and_the_other_is_told(shop: Sho
 
 
 def test_a_rule_that_is_new_in_the_settings_holds_for_a_call_that_waits(shop: Shop) -> None:
-    command = [sys.executable, "-m", "amplifier_foundation", "up", "--quiet"]
-    with subprocess.Popen(command, cwd=shop.folder) as up:
+    command = ["up", "--quiet"]
+    with forks.Popen(command, cwd=shop.folder) as up:
         try:
             shop.order()
             wait_until(lambda: len(shop.waiting()) == 1)
@@ -440,8 +438,8 @@ def test_a_rule_that_is_new_in_the_settings_holds_for_a_call_that_waits(shop: Sh
 
 
 def test_an_answer_says_when_its_session_goes_on(shop: Shop) -> None:
-    command = [sys.executable, "-m", "amplifier_foundation", "up", "--quiet"]
-    with subprocess.Popen(command, cwd=shop.folder) as up:
+    command = ["up", "--quiet"]
+    with forks.Popen(command, cwd=shop.folder) as up:
         try:
             shop.order()
             wait_until(lambda: len(shop.waiting()) == 1)
@@ -458,8 +456,8 @@ def test_an_answer_says_when_its_session_goes_on(shop: Shop) -> None:
 def test_a_session_that_a_background_process_runs_is_not_resumed(shop: Shop) -> None:
     (shop.folder / "bash.py").write_text(TOOL.replace('return f"ran', 'import time; time.sleep(600); return f"ran'))
     write_setting("user", "permissions.allow", ["bash(./deploy.sh now)"])
-    command = [sys.executable, "-m", "amplifier_foundation", "up", "--quiet"]
-    with subprocess.Popen(command, cwd=shop.folder) as up:
+    command = ["up", "--quiet"]
+    with forks.Popen(command, cwd=shop.folder) as up:
         try:
             shop.order()
             wait_until(lambda: shop.ledger() == ["./deploy.sh now"])
@@ -500,8 +498,8 @@ async def test_the_live_table_counts_the_questions_from_before_its_start(shop: S
 
 
 def test_an_answer_reaches_a_running_process_and_a_wait_holds_no_worker(shop: Shop) -> None:
-    command = [sys.executable, "-m", "amplifier_foundation", "up", "--quiet"]
-    with subprocess.Popen(command, cwd=shop.folder) as up:
+    command = ["up", "--quiet"]
+    with forks.Popen(command, cwd=shop.folder) as up:
         try:
             shop.order()
             shop.order()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
+from tests import forks
+
 PATIENCE = 60.0
 
 PROVIDER = """
@@ -72,7 +71,7 @@ def test_a_killed_process_and_its_restarts_do_not_reset_a_daily_budget(amplifier
 
 def _wait_until_held(amplifier: Any, project: Path) -> dict[str, Any]:
     """Return the row of `ps` while `up` runs and its budget is spent."""
-    with subprocess.Popen([*PROGRAM, "-q", "up"], cwd=project) as up:
+    with forks.Popen(["-q", "up"], cwd=project) as up:
         try:
             ends = time.monotonic() + PATIENCE
             while time.monotonic() < ends:

@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +17,13 @@ from amplifier_core import load_plugins
 from amplifier_foundation.background.approvals import decide
 from amplifier_foundation.flows.runs import read_questions
 from amplifier_foundation.sessions.storages import open_store
+from tests import forks
 
 if TYPE_CHECKING:
     from amplifier_core.storage import DurableStore
 
-KILLS = int(os.environ.get("KILLS", "4"))
-TASKS = int(os.environ.get("TASKS", "30"))
+KILLS = int(os.environ.get("KILLS", "3"))
+TASKS = int(os.environ.get("TASKS", "20"))
 BUNDLE = """---
 bundle: {name: work}
 providers:
@@ -66,8 +66,8 @@ def steps() -> str:
 
 def run_until(folder: Path, seconds: float | None, *arguments: str) -> tuple[int, Any]:
     """Run a workflow, and kill it so long after its first line (None: never); return the code, and what it printed."""
-    command = [sys.executable, "-m", "amplifier_foundation", "flow", *arguments, "--json"]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    command = ["flow", *arguments, "--json"]
+    with forks.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         process.stderr.readline()
         try:

@@ -16,7 +16,7 @@ import pytest
 from amplifier_foundation.cli import exits
 from tests.programs import require
 
-from .yard import PATIENCE, PROGRAM, RULES, Yard, providers, wait_for_line, workers
+from .yard import PATIENCE, RULES, Yard, providers, wait_for_line, workers
 
 MakeYard = Callable[..., Yard]
 SPAWN = "Create an issue: Add unit tests for spawn module"
@@ -350,7 +350,7 @@ amplifier logs | grep '✓ coding-workers'
 
 async def test_the_steps_of_acceptance_run_as_a_script(make_yard: MakeYard) -> None:
     yard = make_yard()
-    (yard.folder / "amplifier").write_text(f'#!/bin/sh\nexec {" ".join(PROGRAM)} "$@"\n')
+    (yard.folder / "amplifier").write_text(f'#!/bin/sh\nexec {sys.executable} -m amplifier_foundation "$@"\n')
     (yard.folder / "amplifier").chmod(0o755)
     environment = {**yard.environment, "PATH": f"{yard.folder}:{yard.environment['PATH']}"}
     script = partial(

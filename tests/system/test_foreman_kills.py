@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 
 from amplifier_foundation.isolation.process_table import find_below, parents_of_all
+from tests import forks
 from tests.programs import require
 
-from .yard import PROGRAM, RULES, Yard, providers, workers
+from .yard import RULES, Yard, providers, workers
 
 KILLS = int(os.environ.get("KILLS", "3"))
 ISSUES = int(os.environ.get("ISSUES", "8"))
@@ -50,9 +51,7 @@ async def kill_up(yard: Yard, seconds: float, chance: random.Random) -> int:
 
     Return the kills. Every process below it ends.
     """
-    with subprocess.Popen(
-        [*PROGRAM, "-q", "up"], cwd=yard.folder, env=yard.environment, stdout=subprocess.DEVNULL
-    ) as process:
+    with forks.Popen(["-q", "up"], cwd=yard.folder, env=yard.environment, stdout=subprocess.DEVNULL) as process:
 
         async def works() -> bool:
             assert process.poll() is None, "it ended by itself"

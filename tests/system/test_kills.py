@@ -22,8 +22,9 @@ from amplifier_core import Delivery, SessionRecord, TriggerEvent, TriggerType, l
 from amplifier_core.storage import DurableStore
 from amplifier_foundation import open_inbox
 from amplifier_foundation.sessions.history import final_answer, open_calls, text_of, turn_starts
+from tests import forks
 
-from .killing import PROGRAM, STEPS, Chaos
+from .killing import STEPS, Chaos
 
 KILLS = int(os.environ.get("KILLS", "4"))
 SEED = int(os.environ.get("SEED", "20261120"))
@@ -84,13 +85,11 @@ async def test_what_kills_its_process_is_set_aside_and_its_neighbour_goes_on(tmp
     environment = {**os.environ, "AMPLIFIER_HOME": str(tmp_path / "home")}
     await _offer(tmp_path, "all/poisoned", "all/neighbour")
     ends = [
-        subprocess.run(
-            [*PROGRAM, "-q", "up", "--once"],
+        forks.run(
+            ["-q", "up", "--once"],
             cwd=tmp_path,
             env=environment,
-            stderr=subprocess.DEVNULL,
             timeout=60,
-            check=False,
         ).returncode
         for _ in range(3)
     ]
@@ -107,9 +106,7 @@ async def test_a_kill_loses_nothing_and_repeats_nothing(moment: float, tmp_path:
     _kill_demo_after(moment, tmp_path, environment)
     accepted = await _ledger(tmp_path)
 
-    again = subprocess.run(
-        [*PROGRAM, "up", "--once", "demo"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
-    )
+    again = forks.run(["up", "--once", "demo"], cwd=tmp_path, env=environment, timeout=60)
 
     assert (again.returncode, again.stderr) == (0, "")
     done = await _ledger(tmp_path)
@@ -120,8 +117,8 @@ async def test_a_kill_loses_nothing_and_repeats_nothing(moment: float, tmp_path:
 @pytest.mark.parametrize("moment", [0.15, 0.6, 2.0])
 async def test_ctrl_c_at_any_moment_is_one_line_and_leaves_the_store_whole(moment: float, tmp_path: Path) -> None:
     environment = {**os.environ, "AMPLIFIER_HOME": str(tmp_path / "home")}
-    with subprocess.Popen(
-        [*PROGRAM, "demo", "demo"], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    with forks.Popen(
+        ["demo", "demo"], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     ) as process:
         time.sleep(moment)
         process.send_signal(signal.SIGINT)
@@ -135,8 +132,8 @@ async def test_ctrl_c_at_any_moment_is_one_line_and_leaves_the_store_whole(momen
 
 def _kill_demo_after(seconds: float, folder: Path, environment: dict[str, str]) -> None:
     """Kill it so long after its start, but not before its folder is made: later on a busy machine."""
-    with subprocess.Popen(
-        [*PROGRAM, "demo", "demo"], cwd=folder, env=environment, stdout=subprocess.DEVNULL, start_new_session=True
+    with forks.Popen(
+        ["demo", "demo"], cwd=folder, env=environment, stdout=subprocess.DEVNULL, start_new_session=True
     ) as process:
         time.sleep(seconds)
         while not (folder / "demo" / "bundle.md").exists():

@@ -20,7 +20,7 @@ from amplifier_foundation.spawning.conversation import open_conversation
 from tests.wire.server import Answer, Request, WireServer
 from tests.wire.services import SERVICES, Model, Service
 
-STREAMS = int(os.environ.get("STREAMS", "200"))
+STREAMS = int(os.environ.get("STREAMS", "40"))
 WORDS = 30
 PLAYBOOK = {
     "rules": [{"when": {"user": r"^count (?P<n>\d+)$"}, "say": " ".join(f"{{n}}.{word}" for word in range(WORDS))}]

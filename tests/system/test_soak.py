@@ -36,7 +36,14 @@ def full_disk(tmp_path: Path) -> Path:
 async def test_everything_is_handled_whatever_happens_around_it(tmp_path: Path, full_disk: Path) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
-    soak = Soak(folder, full_disk, SEED, files=5_000 if MINUTES else 500, rate=20.0, pace=1.0 if MINUTES else 0.1)
+    soak = Soak(
+        folder,
+        full_disk,
+        SEED,
+        files=5_000 if MINUTES else 500,
+        rate=20.0 if MINUTES else 5.0,
+        pace=1.0 if MINUTES else 0.05,
+    )
     try:
         await soak.run(MINUTES * 60)
         await soak.finish()

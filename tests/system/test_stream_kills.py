@@ -11,6 +11,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import yaml
 
 from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.sessions.history import text_of
+from tests import forks
 from tests.wire.server import Answer, Request, WireServer
 from tests.wire.services import KEY, SERVICES, Model, Service
 
@@ -90,12 +92,13 @@ class Killing:
         first = (await self.give("run", "good day"))["session_id"]
         self._answered, self._place = 0, place
         self.server.stalled.clear()
-        command = (sys.executable, "-m", "amplifier_foundation", "run", "--resume", first, "look")
-        null = asyncio.subprocess.DEVNULL
-        process = await asyncio.create_subprocess_exec(*command, stdin=null, stdout=null, stderr=null)
+        command = ("run", "--resume", first, "look")
+        null = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        process = await asyncio.to_thread(forks.Popen, command, imports=forks.SDKS, **null)
         await self.server.stalled.wait()
         process.kill()
-        is_killed = await process.wait() == -signal.SIGKILL  # an answer may be whole before the end of its connection
+        # an answer may be whole before the end of its connection
+        is_killed = await asyncio.to_thread(process.wait) == -signal.SIGKILL
         self._place = None
         stored = await self.read(first)
         self._check(stored)

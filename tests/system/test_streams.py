@@ -19,7 +19,7 @@ from tests.wire.services import SERVICES
 
 from .streaming import NOTE, JumpingClock, Run
 
-SCHEDULES = int(os.environ.get("SCHEDULES", "100"))
+SCHEDULES = int(os.environ.get("SCHEDULES", "40"))
 SEED = os.environ.get("SEED", "20261122")
 
 

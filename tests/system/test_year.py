@@ -28,7 +28,7 @@ from amplifier_foundation import (
 )
 from amplifier_foundation.background.retention import PURGE_EVERY, Retention, purging
 
-DAYS = int(os.environ.get("DAYS", "6"))
+DAYS = int(os.environ.get("DAYS", "4"))
 TICKS = 12
 """A day; each tick has a chained event."""
 ROOM = 60_000 + DAYS * 25_000

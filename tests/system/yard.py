@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ from amplifier_foundation import open_inbox
 from amplifier_foundation.background.status_log import BACKGROUND_STATE
 from amplifier_foundation.sessions.documents import documents_of
 from amplifier_tool_issue import Tracker
+from tests import forks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from amplifier_core.storage import Delivery
     from amplifier_tool_issue import Issue
 
-PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
 PATIENCE = 30.0
 INSTRUCTION = "Work on issue {issue_id}: {title}\n\n{description}\n\n{reason}"
 RULES: list[dict[str, Any]] = [
@@ -151,9 +150,7 @@ class Yard:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start the program; who waits for what it never says is told by its end."""
         pipe = subprocess.PIPE
-        process = subprocess.Popen(
-            [*PROGRAM, *arguments], cwd=self.folder, env=self.environment, stdout=pipe, stderr=pipe, text=True
-        )
+        process = forks.Popen(arguments, cwd=self.folder, env=self.environment, stdout=pipe, stderr=pipe, text=True)
         killer = threading.Timer(2 * PATIENCE, process.kill)
         killer.daemon = True
         killer.start()

@@ -414,7 +414,7 @@ def test_no_mutation_of_a_message_stops_the_agent(editors: Any, folder: Path) ->
     source = editor.new(folder)
     editor.prompt(source, "one")
     campaign = Campaign(editor, seed=20)
-    campaign.run(int(os.environ.get("MUTATIONS", "300")), folder, source)
+    campaign.run(int(os.environ.get("MUTATIONS", "100")), folder, source)
     editor.on_answer = None
     print(dict(campaign.codes))  # noqa: T201 - the report of `make editors`
     assert campaign.codes["result"] and campaign.codes[-32602] and campaign.codes[-32700]

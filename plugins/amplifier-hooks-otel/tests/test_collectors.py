@@ -47,7 +47,8 @@ def test_a_run_says_nothing_of_a_collector_that_answers(tmp_path: Path, collecto
     assert done.stdout == "You said: hello\n"
     assert done.stderr.startswith("session site-")
     assert len(done.stderr.splitlines()) == 1
-    assert [span.name for span in collector.received.spans] == ["chat playbook", "invoke_agent site"]
+    received = collector.wait_for(lambda received: len(received.spans) == 2)
+    assert [span.name for span in received.spans] == ["chat playbook", "invoke_agent site"]
 
 
 def test_a_run_answers_and_ends_while_its_collector_hangs(tmp_path: Path, collector: Collector) -> None:

@@ -24,6 +24,7 @@ from amplifier_core.storage import DurableStore
 from amplifier_core.testing import VirtualClock
 from amplifier_foundation.background.servers import ServerHost, ServerNotStarted
 from amplifier_foundation.hookspecs import ServerContext
+from tests import forks
 
 PLUGIN = '''
 """A server that tells the ids of all sessions."""
@@ -228,12 +229,9 @@ def test_a_taken_port_ends_up_before_it_begins_and_an_unknown_server_is_not_foun
         servers = {"greeter": {"greeting": "hi", "port": taken.getsockname()[1]}}
         (project.parent / "home" / "settings.yaml").write_text(json.dumps({"servers": servers}))
         ended = [
-            subprocess.run(
-                [sys.executable, "-m", "amplifier_foundation", "up", "--once", "--serve", name],
-                capture_output=True, text=True, timeout=60, env={**os.environ, "NO_COLOR": "1"}, check=False,
-            )
+            forks.run(["up", "--once", "--serve", name], timeout=60, env={**os.environ, "NO_COLOR": "1"})
             for name in ("greeter", "nobody")
-        ]  # fmt: skip
+        ]
     assert [each.returncode for each in ended] == [1, 5]
     assert "server 'greeter' did not start" in ended[0].stderr
     assert "leave out: --serve greeter" in ended[0].stderr

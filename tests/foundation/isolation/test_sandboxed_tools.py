@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     Open = Callable[..., Awaitable[AmplifierSession]]
 
+PATIENCE = 30.0
 OTHERWISE = [{"module": "provider-playbook", "config": {"otherwise": {"say": "Ready."}}}]
 
 
@@ -90,7 +91,9 @@ async def open_session(work: Path, tmp_path: Path) -> AsyncIterator[Open]:
     yield open_session
     for each in sessions:
         await each.cleanup()
-    assert set(find_below([os.getpid()])) <= before
+    async with asyncio.timeout(PATIENCE):  # what a killed process leaves ends a moment later
+        while not set(find_below([os.getpid()])) <= before:
+            await asyncio.sleep(0.005)
 
 
 async def act(session: AmplifierSession, code: str) -> Any:
