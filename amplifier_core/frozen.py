@@ -163,9 +163,10 @@ def _make_draft(made: Any) -> type | None:
 
     `object.__setattr__` for each of fifteen fields takes six times as long. None where a base would notice the class.
     """
+    slots = {"__slots__": made.__slots__, "__setattr__": object.__setattr__}
     if type(made) is not type or any("__init_subclass__" in vars(base) for base in made.__mro__[1:-1]):
         return None
-    return type(made.__name__, made.__bases__, {"__slots__": made.__slots__, "__setattr__": object.__setattr__})
+    return type(made.__name__, made.__bases__, slots)
 
 
 def _set_all(made: Any, names: Sequence[str], values: Sequence[Any]) -> None:
