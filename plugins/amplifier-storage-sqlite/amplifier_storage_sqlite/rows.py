@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import datetime
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from amplifier_core.events import SessionEvent
@@ -27,6 +28,7 @@ _OF_TRIGGER = frozenset({"state", "state_changes"})
 """Fields of an event with rows of their own, one for each key: its delivery does not grow with its trigger's state."""
 _EVENT_FIELDS = tuple(field.name for field in fields(TriggerEvent) if field.name not in _OF_TRIGGER)
 _KNOWN_FIELDS = frozenset(_EVENT_FIELDS)
+_read_event = attrgetter(*_EVENT_FIELDS)
 _TYPES = {kind.value: kind for kind in TriggerType}
 
 
@@ -37,13 +39,23 @@ class Table(Generic[Item]):
         self._kind = kind
         self.names = tuple(field.name for field in fields(kind))  # type: ignore[arg-type]  # kind is a dataclass
         self.columns = ", ".join(self.names)
+        self._read = attrgetter(*self.names)
+        self._encoders = [(name, _ENCODERS[name]) for name in self.names if name in _ENCODERS]
+        self._plain = [name for name in self.names if name not in _ENCODERS]
         self._decoders = [(at, _DECODERS[name]) for at, name in enumerate(self.names) if name in _DECODERS]
         inserted = [name for name in self.names if name != without]
         self.insert = f"({', '.join(inserted)}) VALUES ({', '.join(':' + name for name in inserted)})"
 
     def row(self, item: Item) -> dict[str, Column]:
         """Return the columns for `insert`. Raises `TypeError` for a value without a stored form."""
-        return encode({name: getattr(item, name) for name in self.names})
+        row: dict[str, Column] = dict(zip(self.names, self._read(item), strict=True))
+        for name in self._plain:
+            value = row[name]
+            if value is not None and not (value.__class__ is str and value.isascii()):  # `plain`, without the call
+                row[name] = plain(value, name)
+        for name, encode_value in self._encoders:
+            row[name] = encode_value(row[name])
+        return row
 
     def item(self, row: Sequence[Any]) -> Item:
         """Return the item of a row of `columns`."""
@@ -93,8 +105,9 @@ def encode_state(state: Mapping[str, Any], *, merge: bool) -> StateRows:
 
 def encode_trigger_event(event: TriggerEvent) -> Column:
     """Return the event as JSON, without its trigger's state."""
-    values = {name: getattr(event, name) for name in _EVENT_FIELDS}
-    return dumps({**values, "type": event.type.value, "timestamp": event.timestamp.isoformat()}, "event")
+    values = dict(zip(_EVENT_FIELDS, _read_event(event), strict=True))
+    values["type"], values["timestamp"] = event.type.value, event.timestamp.isoformat()
+    return dumps(values, "event")
 
 
 def decode_trigger_event(column: Any) -> TriggerEvent:
