@@ -154,13 +154,19 @@ class EventRouter:
 
     def publish(self, event: SessionEvent) -> None:
         """Hand a stored event to the subscribers, and wait for none."""
+        route = self._routes.get(event.name)
+        if route is None:
+            route = self._route(event)
+        if self._store is not None and not route:
+            self._note(event)  # the store has it for whoever subscribes later
+            return
         event = _with_frozen_data(event)
         if self._store is None:  # its number in another log means nothing here
             self._sequence += 1
             event = replace(event, sequence=self._sequence)
         self._note(event)
         self._history.append(event)
-        for channel in self._route(event):
+        for channel in route:
             channel.append(event)
 
     def emit_threadsafe(
