@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
@@ -122,7 +122,12 @@ def decode_trigger_event(column: Any) -> TriggerEvent:
 
 def number_events(events: Sequence[SessionEvent], sequences: Sequence[int]) -> list[SessionEvent]:
     """Return logged events with their sequences."""
-    return [replace(event, sequence=sequence) for event, sequence in zip(events, sequences, strict=True)]
+    numbered = []
+    for event, sequence in zip(events, sequences, strict=True):  # not by `replace`, which takes twice as long
+        where, when = event.source_session_id, event.timestamp
+        facts = (event.name, event.data, where, when, event.event_id, event.cause, event.depth)
+        numbered.append(SessionEvent(*facts, sequence, event.project))
+    return numbered
 
 
 _ENCODERS: dict[str, Callable[[Any], Column]] = {
