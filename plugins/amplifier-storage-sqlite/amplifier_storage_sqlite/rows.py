@@ -79,7 +79,15 @@ def pause_collection() -> Iterator[None]:
 
 def encode(values: Mapping[str, Any]) -> dict[str, Column]:
     """Return each value in the form of its column. Raises `TypeError` for a value without a stored form."""
-    return {name: _ENCODERS[name](value) if name in _ENCODERS else plain(value, name) for name, value in values.items()}
+    row: dict[str, Column] = {}
+    for name, value in values.items():
+        if (encode_value := _ENCODERS.get(name)) is not None:
+            row[name] = encode_value(value)
+        elif value is None or (value.__class__ is str and value.isascii()):  # `plain`, without the call
+            row[name] = value
+        else:
+            row[name] = plain(value, name)
+    return row
 
 
 def new_delivery_id(now: datetime) -> str:
