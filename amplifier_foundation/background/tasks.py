@@ -38,3 +38,15 @@ async def end_task(task: asyncio.Task[None], grace: float) -> None:
         await asyncio.wait({task})
     if not task.cancelled() and task.exception() is not None:
         logger.error("a background session ended badly: %s", task.exception())
+
+
+async def see_through(task: asyncio.Task[None]) -> None:
+    """Wait for the end of a task. A cancellation meanwhile cancels the task, and is raised after its end."""
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        task.cancel()
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({task})
+        raise

@@ -47,6 +47,7 @@ from ..sessions.recording import shield_to_completion
 from .budgets import BUDGET
 from .renewing import Renewing
 from .state import Running
+from .tasks import see_through
 from .watch import STORE_PAUSE, first_cause
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class Worker:
         self.background.postponed.discard(delivery.delivery_id)
         self.renewing.begin(delivery, attempt, self.asked)
         try:
-            await _see_through(attempt)
+            await see_through(attempt)
             error = self.renewing.failure or (None if attempt.cancelled() else attempt.exception())
             if error is not None:
                 raise error
@@ -221,15 +222,3 @@ class Worker:
                 problem = str(error)
             else:
                 return
-
-
-async def _see_through(attempt: asyncio.Task[None]) -> None:
-    """Wait for the end of an attempt. A cancellation meanwhile cancels it, and is raised after its end."""
-    try:
-        await asyncio.wait({attempt})
-    except asyncio.CancelledError:
-        attempt.cancel()
-        while not attempt.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait({attempt})
-        raise

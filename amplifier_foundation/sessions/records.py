@@ -52,25 +52,20 @@ def new_record(
     **fields: Any,
 ) -> SessionRecord:
     """Return the record of a session made from `prepared`; secrets in its config are redacted."""
+    from amplifier_core.utils.secrets import known_forms, redact_all
+
+    plan = dict(config if config is not None else prepared.mount_plan)
+    try:
+        redacted = marshal.loads(_redact_written(marshal.dumps(plan, _TREE), known_forms()))
+    except ValueError:  # a value of another kind than JSON has
+        redacted = redact_all(plan)
     return SessionRecord(
         session_id=session_id,
         **bundle_identity(prepared),
-        config=_redact_config(dict(config if config is not None else prepared.mount_plan)),
+        config=redacted,
         metadata={**(metadata or {}), PROCESS: this_process()},
         **fields,
     )
-
-
-def _redact_config(config: dict[str, Any]) -> dict[str, Any]:
-    from amplifier_core.utils.secrets import known_forms, redact_all
-
-    try:
-        written = marshal.dumps(config, _TREE)
-    except ValueError:  # a value of another kind than JSON has
-        redacted: dict[str, Any] = redact_all(config)
-    else:
-        redacted = marshal.loads(_redact_written(written, known_forms()))
-    return redacted
 
 
 @lru_cache(maxsize=64)
