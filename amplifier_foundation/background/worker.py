@@ -193,9 +193,8 @@ class Worker:
         self.background.postponed.discard(delivery.delivery_id)
         self.renewing.begin(delivery, attempt, self.asked)
         try:
-            await see_through(attempt)
-            error = self.renewing.failure or (None if attempt.cancelled() else attempt.exception())
-            if error is not None:
+            failure = await see_through(attempt)
+            if (error := self.renewing.failure or failure) is not None:
                 raise error
         except* StaleEpoch as stale:
             logger.info("%s", first_cause(stale))
