@@ -10,10 +10,9 @@ import datetime
 from collections.abc import Mapping  # noqa: TC003 - no `TYPE_CHECKING` here: see `ALL_EVENTS`
 from dataclasses import field
 from typing import Any
-from uuid import uuid4
 
 from .frozen import frozen
-from .late_fields import EventDraft, late_event_id, late_timestamp
+from .late_fields import EventDraft, late_event_id, late_timestamp, new_event_id
 
 SESSION_START = "session:start"
 SESSION_END = "session:end"
@@ -85,7 +84,7 @@ class SessionEvent(EventDraft):
     data: Mapping[str, Any]
     source_session_id: str | None = None
     timestamp: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
-    event_id: str = field(default_factory=lambda: uuid4().hex)
+    event_id: str = field(default_factory=new_event_id)
     cause: str | None = None
     depth: int = 0
     sequence: int | None = None

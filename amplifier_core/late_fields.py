@@ -67,12 +67,23 @@ def _make_id(event: Any) -> str:
         try:
             event_id: str = _read_id(event)
         except AttributeError:
-            if not _unused_ids:  # many at once: the call of the system takes longer than the rest of an id
-                digits = os.urandom(16 * DRAWN).hex()
-                _unused_ids.extend(digits[start : start + 32] for start in range(0, len(digits), 32))
-            event_id = _unused_ids.pop()
+            event_id = _draw_id()
             _write_id(event, event_id)
         return event_id
+
+
+def new_event_id() -> str:
+    """Return 32 random hexadecimal digits."""
+    with _making_id:
+        return _draw_id()
+
+
+def _draw_id() -> str:
+    """Return the next unused id; the caller holds the lock."""
+    if not _unused_ids:  # many at once: the call of the system takes longer than the rest of an id
+        digits = os.urandom(16 * DRAWN).hex()
+        _unused_ids.extend(digits[start : start + 32] for start in range(0, len(digits), 32))
+    return _unused_ids.pop()
 
 
 def _begin_in_fork() -> None:

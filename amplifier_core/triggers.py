@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
-from uuid import uuid4
 
 from .clock import Clock, SystemClock
 from .frozen import frozen
+from .late_fields import new_event_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -56,7 +56,7 @@ class TriggerEvent:
     change_type: str | None = None
     source_session_id: str | None = None
     event_name: str | None = None
-    event_id: str = field(default_factory=lambda: uuid4().hex)
+    event_id: str = field(default_factory=new_event_id)
     dedupe_key: str | None = None
     state: Mapping[str, Any] | None = None
     cause: str | None = None

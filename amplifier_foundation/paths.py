@@ -83,7 +83,10 @@ def make_private(folder: Path) -> Path:
 
 def project_of(folder: Path | str | None = None) -> str:
     """Return the project of `folder` (default: the current one): its real absolute path."""
-    return str(Path(folder or Path.cwd()).expanduser().resolve())
+    text = os.fspath(folder or Path.cwd())
+    if text.startswith("~"):
+        text = str(Path(text).expanduser())
+    return os.path.realpath(text)  # not by a `Path`, which takes three times as long: each session asks
 
 
 _OF_PROJECT = (

@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 import re
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ..models import HookResult
 
@@ -305,41 +305,41 @@ class StreamRedactor:
         return end
 
 
-def known_forms(secrets: Iterable[str] = ()) -> Sequence[str]:
+def known_forms(secrets: Iterable[str] = ()) -> tuple[str, ...]:
     """Return the known secrets in all forms in which they are looked for, the longest first."""
-    values = {value for each in (*secrets, *_secrets_of_process, *_secrets_of_environment()) if (value := each.strip())}
-    return _collect_forms(frozenset(value for value in values if len(value) >= SHORTEST))
+    given = (*secrets, *_secrets_of_process, *_secrets_of_environment())
+    return _collect_forms(frozenset(value for each in given if len(value := each.strip()) >= SHORTEST))
 
 
 @lru_cache(maxsize=64)
-def _collect_forms(values: frozenset[str]) -> Sequence[str]:
-    return sorted({form for value in values for form in _encode(value)}, key=lambda each: (-len(each), each))
+def _collect_forms(values: frozenset[str]) -> tuple[str, ...]:
+    from .secret_forms import encode_secret
+
+    forms = {form for value in values for form in encode_secret(value)}
+    return tuple(sorted(forms, key=lambda each: (-len(each), each)))
 
 
-def _encode(value: str) -> Iterator[str]:
-    """Yield a value raw, in JSON, URL-quoted, in hexadecimal, and in base64 at each of its three alignments."""
-    from binascii import b2a_base64
-    from json import dumps
+class _Environment(NamedTuple):
+    """Hold the secrets of an environment, and the variables in which they were found."""
 
-    raw = value.encode("utf-8", "surrogateescape")
-    yield value
-    for plain in (value, dumps(value)[1:-1]):
-        escaped = dumps(plain)[1:-1]
-        yield from (escaped, dumps(plain, ensure_ascii=False)[1:-1], escaped.replace("/", "\\/"))
-    for kept in (rb"[\w.~-]", rb"[\w.~/-]"):
-        quoted = "".join(chr(each) if re.match(kept, bytes((each,))) else f"%{each:02X}" for each in raw)
-        yield from (quoted, quoted.replace("%20", "+"), re.sub("%..", lambda found: found[0].lower(), quoted))
-    yield from (raw.hex(), raw.hex().upper())
-    for shift in range(3):
-        encoded = b2a_base64(b"\0" * shift + raw, newline=False).decode()
-        whole = encoded[(0, 2, 3)[shift] : (shift + len(raw)) * 8 // 6]  # what the neighbours change is left out
-        yield from (whole, whole.replace("+", "-").replace("/", "_"))
+    variables: Mapping[Any, Any]
+    secrets: tuple[str, ...]
 
 
-def _secrets_of_environment() -> Iterator[str]:
-    for name, value in os.environ.items():
-        if len(value) >= SHORTEST:
-            yield from _read_secret(name, value)
+_seen = _Environment({}, ())
+
+
+def _secrets_of_environment() -> tuple[str, ...]:
+    """Return the secrets among the variables of this moment; they are looked for when a variable has changed."""
+    global _seen
+    # As stored, in one comparison of dicts: to read each variable by `os.environ` takes forty times as long.
+    variables: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
+    seen = _seen
+    if seen.variables != variables:
+        variables = dict(variables)  # first: what another thread changes from here on makes a difference the next time
+        long = [(name, value) for name, value in os.environ.items() if len(value) >= SHORTEST]
+        seen = _seen = _Environment(variables, tuple(each for found in long for each in _read_secret(*found)))
+    return seen.secrets
 
 
 @lru_cache(maxsize=1024)

@@ -62,6 +62,8 @@ class ApprovalInbox:
 
     async def begin(self) -> list[Approval]:
         """Return the questions to wait for before the attempt; none, when there is an answer to go on with."""
+        if self.delivery.epoch == 1:
+            return []  # nobody has asked about it yet
         found = await self.read()
         self._is_used = bool(found)
         self._before = {each.id: each for each in found if each.is_decided}

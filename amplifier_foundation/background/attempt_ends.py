@@ -67,7 +67,8 @@ class AttemptEnd:
         # Durable from here on: what fails below is reported, and the delivery stays done.
         for event in stored:
             self.engine.router.publish(event)
-        await forget_worktree(self.delivery)
+        if worktree is not None:
+            await forget_worktree(self.delivery)
         facts = {"outcome": outcome, "emitted": stored, "worktree": describe_worktree(spawn.metadata)}
         self.engine.notify("completed", self.background, delivery=self.delivery, **facts)
         await self.engine.plugins.after_spawn(outcome)

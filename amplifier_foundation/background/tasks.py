@@ -38,3 +38,21 @@ async def end_task(task: asyncio.Task[None], grace: float) -> None:
         await asyncio.wait({task})
     if not task.cancelled() and task.exception() is not None:
         logger.error("a background session ended badly: %s", task.exception())
+
+
+async def see_through(task: asyncio.Task[None]) -> BaseException | None:
+    """Wait for the end of a task, and return its failure; None if it was cancelled.
+
+    A cancellation meanwhile cancels the task, and is raised after its end, in place of its failure.
+    """
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        task.cancel()
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({task})
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            logger.debug("a task that was cancelled has failed", exc_info=failure)
+        raise
+    return None if task.cancelled() else task.exception()

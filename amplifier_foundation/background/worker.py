@@ -34,6 +34,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import nullcontext, suppress
+from dataclasses import field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,9 @@ from amplifier_core.ids import new_session_id
 
 from ..sessions.recording import shield_to_completion
 from .budgets import BUDGET
+from .renewing import Renewing
 from .state import Running
+from .tasks import see_through
 from .watch import STORE_PAUSE, first_cause
 
 if TYPE_CHECKING:
@@ -71,17 +74,24 @@ class Worker:
     background: BackgroundSessionState
     asked: float = 0.0
     """When it asked for its claim, in seconds of the monotonic clock."""
+    renewing: Renewing = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.renewing = Renewing(self.engine)
 
     async def run(self) -> None:
         """Handle deliveries until the background session stops; while the store cannot be used, wait for it."""
-        while not self.background.stopping:
-            self.background.wake.clear()
-            try:
-                delivery = await self._claim_next()
-                if delivery is not None:
-                    await self._handle(delivery)
-            except StoreUnavailable as error:
-                await self._wait_for_store(str(error))
+        try:
+            while not self.background.stopping:
+                self.background.wake.clear()
+                try:
+                    delivery = await self._claim_next()
+                    if delivery is not None:
+                        await self._handle(delivery)
+                except StoreUnavailable as error:
+                    await self._wait_for_store(str(error))
+        finally:
+            await self.renewing.stop()
 
     async def _claim_next(self) -> Delivery | None:
         """Return the next delivery to handle; None after a while without one."""
@@ -118,6 +128,7 @@ class Worker:
 
         The lookout looks for workers that wait for nothing else.
         """
+        self.renewing.rest()
         moments = [] if due is None else [due]
         if throttled or not self.engine.lookout.looks:
             moments.append(since + timedelta(seconds=min(self.engine.poll, throttled or self.engine.poll)))
@@ -177,19 +188,20 @@ class Worker:
 
         problem = ""
         await self.background.cancel_stale(delivery)
+        attempt = asyncio.create_task(attempt_delivery(self.engine, self.background, delivery))
+        self.background.running[delivery.delivery_id] = Running(delivery, attempt)
+        self.background.postponed.discard(delivery.delivery_id)
+        self.renewing.begin(delivery, attempt, self.asked)
         try:
-            async with asyncio.TaskGroup() as group:
-                renewing = group.create_task(self._renew(delivery))
-                attempt = group.create_task(attempt_delivery(self.engine, self.background, delivery))
-                self.background.running[delivery.delivery_id] = Running(delivery, attempt)
-                self.background.postponed.discard(delivery.delivery_id)
-                await asyncio.wait({attempt})
-                renewing.cancel()
+            failure = await see_through(attempt)
+            if (error := self.renewing.failure or failure) is not None:
+                raise error
         except* StaleEpoch as stale:
             logger.info("%s", first_cause(stale))
         except* StoreUnavailable as errors:
             problem = str(first_cause(errors))
         finally:
+            self.renewing.end()
             self.background.finish(delivery)
         if problem:
             await self._put_back(delivery, problem)
@@ -209,15 +221,3 @@ class Worker:
                 problem = str(error)
             else:
                 return
-
-    async def _renew(self, delivery: Delivery) -> None:
-        if self.engine.member is not None:
-            from .hosts.claims import keep_claim
-
-            await keep_claim(self.engine.member, delivery, self.asked)
-        while True:
-            await self.engine.clock.sleep(self.engine.lease / 3)
-            try:
-                await self.engine.store.renew(delivery, lease=self.engine.lease, now=self.engine.clock.now())
-            except StoreUnavailable as error:  # the lease holds for two more tries
-                logger.warning("the claim on %s was not renewed: %s", delivery.delivery_id, error)

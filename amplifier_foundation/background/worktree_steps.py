@@ -97,6 +97,8 @@ async def finish_worktree(
 
     Raises `GitError` and `OSError`; the worktree is as it was, then, or further.
     """
+    if background.config.worktree is None and delivery.epoch == 1:
+        return None  # an earlier attempt may have made one, under another configuration
     worktree = await _read(delivery)
     if worktree is None:
         return None

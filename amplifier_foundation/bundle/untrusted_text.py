@@ -17,7 +17,10 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 
 def show_hidden(text: str, keep: str = "") -> str:
     """Return a text with its hidden characters as escapes (`\\u202e`), besides those in `keep`."""
-    if text.isprintable():
+    shown = text
+    for each in keep:
+        shown = shown.replace(each, "")
+    if shown.isprintable():
         return text
     return "".join(
         each.encode("unicode_escape", "surrogatepass").decode("ascii")

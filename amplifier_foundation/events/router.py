@@ -154,13 +154,16 @@ class EventRouter:
 
     def publish(self, event: SessionEvent) -> None:
         """Hand a stored event to the subscribers, and wait for none."""
+        route = self._route(event)
+        self._note(event)
+        if self._store is not None and not route:
+            return  # the store has it for whoever subscribes later
         event = _with_frozen_data(event)
         if self._store is None:  # its number in another log means nothing here
             self._sequence += 1
             event = replace(event, sequence=self._sequence)
-        self._note(event)
         self._history.append(event)
-        for channel in self._route(event):
+        for channel in route:
             channel.append(event)
 
     def emit_threadsafe(
@@ -311,7 +314,8 @@ class EventRouter:
         else of an event.
         """
         name, source = event.name, event.source_session_id
-        route = self._routes_by_source.get((name, source))
+        route = self._routes.get(name)
+        route = self._routes_by_source.get((name, source)) if route is None else route
         if route is None:
             found = list(self._index.find(name))
             route = tuple(channel for channel in found if channel.filter.wants(event))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import marshal
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.storage import SessionRecord
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
     from ..bundle.model import PreparedBundle
 
+_TREE = 2
+"""The format of `marshal` in which equal configs are equal bytes: see `spawning.inheritance`."""
 AGENT = "agent"
 """The member of a record's metadata with the agent of its session."""
 
@@ -48,15 +52,28 @@ def new_record(
     **fields: Any,
 ) -> SessionRecord:
     """Return the record of a session made from `prepared`; secrets in its config are redacted."""
-    from amplifier_core.utils.secrets import redact_all
+    from amplifier_core.utils.secrets import known_forms, redact_all
 
+    plan = dict(config if config is not None else prepared.mount_plan)
+    try:
+        redacted = marshal.loads(_redact_written(marshal.dumps(plan, _TREE), known_forms()))
+    except ValueError:  # a value of another kind than JSON has
+        redacted = redact_all(plan)
     return SessionRecord(
         session_id=session_id,
         **bundle_identity(prepared),
-        config=redact_all(dict(config if config is not None else prepared.mount_plan)),
+        config=redacted,
         metadata={**(metadata or {}), PROCESS: this_process()},
         **fields,
     )
+
+
+@lru_cache(maxsize=64)
+def _redact_written(config: bytes, secrets: tuple[str, ...]) -> bytes:
+    """Do as `redact_all`, once for the sessions with the same config and the same known secrets."""
+    from amplifier_core.utils.secrets import redact_all
+
+    return marshal.dumps(redact_all(marshal.loads(config)), _TREE)
 
 
 def resume_changes(record: SessionRecord) -> dict[str, Any]:

@@ -7,11 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import FrozenInstanceError, asdict, dataclass, field, is_dataclass, replace
 from inspect import isfunction, signature
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pytest
 
 from amplifier_core.frozen import compile_constructors, frozen, slotted
+
+T = TypeVar("T")
 
 
 @frozen
@@ -208,3 +210,41 @@ def test_a_subclass_without_fields_may_have_attributes_of_its_own() -> None:
         del marked.y
     del marked.mark
     assert not hasattr(marked, "mark")
+
+
+def test_a_base_that_counts_its_subclasses_counts_the_class_alone() -> None:
+    known = []
+
+    class Counting:
+        __slots__ = ()
+
+        def __init_subclass__(cls) -> None:
+            known.append(cls.__name__)
+
+    @frozen
+    class Counted(Counting, Generic[T]):
+        x: int
+        y: int = 0
+
+    before = list(known)
+    counted: Any = Counted(1)
+    assert (counted.x, counted.y, known) == (1, 0, before)
+    with pytest.raises(FrozenInstanceError):
+        counted.x = 2
+
+
+def test_an_instance_is_of_its_class_for_its_factories_and_after_its_constructor() -> None:
+    seen = []
+
+    @frozen
+    class Made:
+        x: int
+        y: list[int] = field(default_factory=list)
+
+        def __post_init__(self) -> None:
+            seen.append(type(self))
+
+    made: Any = Made(1)
+    assert (type(made), seen, made.y) == (Made, [Made], [])
+    with pytest.raises(FrozenInstanceError):
+        made.__class__ = Point

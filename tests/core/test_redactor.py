@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import sysconfig
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
+from amplifier_core.utils import secrets
 from amplifier_core.utils.secrets import (
     StreamRedactor,
     hide_known,
@@ -78,6 +80,34 @@ def test_folders_of_the_environment_are_no_passwords(monkeypatch: pytest.MonkeyP
 def test_the_password_in_a_variable_with_a_url_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE", "postgres://app:s3cret-of-db@host/app")
     assert redact_text("role app, s3cret-of-db: refused") == f"role app, {HIDDEN}: refused"
+
+
+def test_a_variable_is_a_secret_from_its_change_on_however_it_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    name, text = "HOUSE_PASSWORD", "a first-of-house, a second-of-house, a third-of-house"
+    monkeypatch.setenv(name, "first-of-house")
+    assert redact_text(text) == f"a {HIDDEN}, a second-of-house, a third-of-house"
+    os.environb[name.encode()] = b"second-of-house"
+    assert redact_text(text) == f"a first-of-house, a {HIDDEN}, a third-of-house"
+    os.environ.update({name: "third-of-house"})
+    assert redact_text(text) == f"a first-of-house, a second-of-house, a {HIDDEN}"
+    del os.environ[name]
+    assert redact_text(text) == text
+    monkeypatch.setattr(os, "environ", {name: "first-of-house"})
+    assert redact_text(text) == f"a {HIDDEN}, a second-of-house, a third-of-house"
+    os.environ[name] = "second-of-house"
+    assert redact_text(text) == f"a first-of-house, a {HIDDEN}, a third-of-house"
+
+
+def test_variables_are_looked_through_when_one_has_changed_and_not_for_each_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+    find = secrets._read_secret
+    monkeypatch.setattr(secrets, "_read_secret", lambda name, value: read.append(name) or find(name, value))
+    monkeypatch.setenv("HOUSE_PASSWORD", "value-of-house")
+    for number in range(3):
+        assert redact_text(f"{number}: value-of-house") == f"{number}: {HIDDEN}"
+    assert read.count("HOUSE_PASSWORD") == 1
 
 
 def test_the_secrets_of_a_configuration_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,27 +71,35 @@ WHERE id = :session_id AND NOT EXISTS (SELECT 1 FROM sessions WHERE session_id =
 
 
 class KnownSession:
-    """Hold what one more turn of a session needs of its record: the unchanged columns are sealed once.
+    """Hold the record of a session as the writer left it; for a turn, the unchanged columns are sealed once.
 
     Invariants: a turn changes `updated` and `message_count` alone, which are neighbours in `NAMES`. The session has a
     number: see `ordering`.
     """
 
-    __slots__ = ("_after", "_before", "_columns", "count", "history")
+    __slots__ = ("_after", "_before", "_columns", "_is_sealed", "_updated", "count", "history")
 
     def __init__(self, columns: Sequence[Any]) -> None:
         self.history: int = columns[_HISTORY]
         self.count: int = columns[_COUNT]
-        self._columns: Sequence[Any] | None = columns
-        self._before, self._after = 0, b""
+        self._updated: int = columns[_UPDATED]
+        self._columns = columns
+        self._is_sealed, self._before, self._after = False, 0, b""
 
     def seal(self, updated: int, count: int) -> int:
         """Return the `checksum` of the record after a turn."""
-        if self._columns is not None:  # not before a turn: many a new session has none
+        if not self._is_sealed:  # not before a turn: many a new session has none
             self._before = crc32(join_columns([*self._columns[:_UPDATED], ""]))
             self._after = join_columns(["", *self._columns[_COUNT + 1 :]])
-            self._columns = None
+            self._is_sealed = True
+        self._updated = updated
         return crc32(b"%d\0%d%b" % (updated, count, self._after), self._before)
+
+    def read_row(self) -> dict[str, Any]:
+        """Return the columns of the record by their names."""
+        row = dict(zip(NAMES, self._columns, strict=True))
+        row["updated"], row["message_count"] = self._updated, self.count
+        return row
 
 
 def create(db: sqlite3.Connection, row: Mapping[str, Column]) -> SessionRecord:
@@ -146,8 +154,17 @@ def append(db: sqlite3.Connection, session_id: str, bodies: Sequence[Column], at
 
 
 def update(db: sqlite3.Connection, session_id: str, changes: Mapping[str, Column]) -> None:
-    """Set columns of the row."""
-    change(db, load_row(db, session_id), changes)
+    """Set columns of the row; the connection of the writer knows those of the last turns: see `WritingConnection`."""
+    known = getattr(db, "known_sessions", {})
+    session = known.pop(session_id, None)
+    if session is None:
+        change(db, load_row(db, session_id), changes)
+        return
+    changed = seal({**session.read_row(), **changes})
+    assignments = ", ".join(f"{name} = :{name}" for name in (*changes, "digest"))
+    if not db.execute(f"UPDATE sessions SET {assignments} WHERE session_id = :session_id", changed).rowcount:
+        raise IndexDamage(f"the index of the session ids does not know '{session_id}'")
+    known[session_id] = KnownSession(_in_order(changed))
 
 
 def get(db: sqlite3.Connection, session_id: str) -> SessionRecord:

@@ -199,7 +199,8 @@ class SqliteStore(SqliteDocuments, SqliteViews):
     ) -> Delivery | None:
         """Accept an event, or record its refusal."""
         now = now or _now()
-        bare = replace(event, state=None, state_changes=None)
+        has_state = event.state is not None or event.state_changes is not None
+        bare = replace(event, state=None, state_changes=None) if has_state else event
         delivery_id = new_delivery_id(now)
         delivery = Delivery(delivery_id, project, queue, trigger, bare, available_at=now, created=now, updated=now)
         if admission is not None:

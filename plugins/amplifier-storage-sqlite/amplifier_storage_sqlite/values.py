@@ -23,7 +23,7 @@ Column = str | bytes | int | None
 
 def micros(moment: datetime) -> int:
     """Return microseconds since 1970, UTC; a naive time is the machine's local one."""
-    return (moment.astimezone(UTC) - _EPOCH) // _MICROSECOND
+    return ((moment if moment.tzinfo is UTC else moment.astimezone(UTC)) - _EPOCH) // _MICROSECOND
 
 
 def moment(micros: int) -> datetime:

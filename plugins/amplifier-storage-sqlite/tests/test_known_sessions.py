@@ -79,6 +79,21 @@ async def test_changed_fields_stay_changed(known: SqliteStore) -> None:
     assert (record.name, record.status, record.message_count) == ("named", "failed", 4)
 
 
+async def test_a_change_of_a_known_session_reads_no_record_and_seals_it_anew(
+    known: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.delattr(sessions, "_read_row")
+        await known.update("s", name="é", metadata={"a": 1})
+        assert await known.append("s", TURN, at=2) == 4
+        await known.update("s", status="completed", turn_count=2)
+    record = await known.get("s")  # its checksum is right
+    assert (record.name, record.metadata, record.status) == ("é", {"a": 1}, "completed")
+    assert (record.message_count, record.turn_count) == (4, 2)
+    assert await known.examine("s") == []
+    assert [each.session_id for each in await known.sessions()] == ["s"]
+
+
 async def test_a_delivery_changes_the_record_too(known: SqliteStore) -> None:
     from amplifier_core.triggers import TriggerEvent, TriggerType
 

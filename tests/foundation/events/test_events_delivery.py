@@ -157,6 +157,22 @@ async def test_what_is_published_without_waiting_is_not_lost_to_a_reader_that_bl
     assert (subscription.lag, await read(subscription, 5)) == (5, list(range(5)))
 
 
+async def test_a_stored_event_without_subscribers_is_read_from_the_store(store: DurableStore) -> None:
+    router = EventRouter(store)
+    router.publish(await store.emit(SessionEvent("tick", {"n": 0})))
+    async with router.subscribe(["other"]) as others, router.subscribe(["tick"], since=0) as late:
+        router.publish(await store.emit(SessionEvent("tick", {"n": 1})))
+        router.publish(await store.emit(SessionEvent("tick", {"n": 2})))
+        assert await read(late, 3) == [0, 1, 2]
+        assert others.lag == 0
+        async with router.subscribe(["tick"]) as live:
+            router.publish(await store.emit(SessionEvent("tick", {"n": 3})))
+            assert (await read(live, 1), await read(late, 1)) == ([3], [3])
+            with pytest.raises(TypeError, match="shared"):
+                router.publish(await store.emit(SessionEvent("tick", {"n": 4})))
+                (await anext(live)).data["n"] = 5
+
+
 async def test_e6_an_error_ends_the_reader_and_says_how_far_behind_it_was() -> None:
     router = EventRouter()
     subscription = router.subscribe(["tick"], queue_size=3, overflow="error")
