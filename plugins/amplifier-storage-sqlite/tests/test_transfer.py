@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 KILLS = int(os.environ.get("KILLS", "4"))
 
 MADE_ANEW = {
-    **{key: {"low": "", "high": "", "history": "", "project": ""} for key in ("message_spans", "message_projects")},
+    **{
+        key: dict.fromkeys(("low", "high", "listed", "history", "project", "id", "word", "after", "text", "marked"), "")
+        for key in ("message_spans", "message_projects", "message_words", "word_cursor", "session_texts")
+    },
     "delivery_counts": dict.fromkeys(("project", "queue", "trigger", "state", "count"), "counted as deliveries arrive"),
     "sessions": dict.fromkeys(("recent", "listed"), "each is listed under the time of its last change"),
     "document_texts": {"words": "the words of its document", "id": "a number in the order of arrival"},
