@@ -103,7 +103,8 @@ def carry_out(db: sqlite3.Connection, planned: Plan) -> int:
     texts = [(rowid, words) for rowid, words in sorted(planned.words.items()) if rowid in present]
     db.executemany("INSERT INTO message_index (rowid, words) VALUES (?, ?)", texts)
     db.executemany("INSERT OR IGNORE INTO message_projects VALUES (?, ?)", planned.projects.items())
-    message_words.add_words(db, [words for _, words in texts])
+    message_words.add_words(db, texts)
+    message_words.forget_words(db, max(len(texts), message_words.DELETED_STEP))
     beside = "SELECT low, high, listed FROM message_spans WHERE high = ? OR low = ?"
     spans = [(low, high, LISTED), *db.execute(beside, (low - 1, high + 1))]
     whole = min(each[0] for each in spans), max(each[1] for each in spans)
@@ -126,7 +127,7 @@ def forget(db: sqlite3.Connection, history: int, start: int) -> None:
         if digest == checksum(*columns, body) and any(low <= rowid <= high for low, high in spans)
     ]
     db.executemany("INSERT INTO message_index (message_index, rowid, words) VALUES ('delete', ?, ?)", words)
-    message_words.forget_words(db, [each for _, each in words])
+    message_words.note_deleted(db, [rowid for rowid, _ in words])
     if not start:
         db.execute("DELETE FROM message_projects WHERE history = ?", (history,))
 

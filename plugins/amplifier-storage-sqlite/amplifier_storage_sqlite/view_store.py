@@ -126,7 +126,7 @@ class SqliteViews(ABC):
         """Return indexed words of messages with `part` in them."""
         from . import message_search, message_words
 
-        await self._catch_up(message_words.is_behind, message_words.list_words)
+        await self._catch_up(message_words.is_behind, message_words.catch_up)
         return await self._read(None, lambda db: message_search.find_words(db, part, limit))
 
     async def find_sharing(self, session_id: str, position: int, *, limit: int = 100) -> list[str]:
@@ -145,7 +145,7 @@ class SqliteViews(ABC):
         return await self._writer.run(lambda db: message_search.carry_out(db, planned)) if planned else 0
 
     async def _catch_up(
-        self, is_behind: Callable[[sqlite3.Connection], bool], step: Callable[[sqlite3.Connection], int]
+        self, is_behind: Callable[[sqlite3.Connection], bool], step: Callable[[sqlite3.Connection], object]
     ) -> None:
         """Write steps of an index until it is not behind, for at most about a second; a search needs no whole index."""
         from time import monotonic

@@ -58,6 +58,7 @@ def _ask(store: SqliteStore, query: str, *values: object) -> Any:
 
 
 INDEXED = "SELECT count(*) FROM session_texts WHERE NOT marked"
+WORDS = "SELECT count(*) FROM message_words"
 GRAMS = "SELECT count(*) FROM session_index WHERE session_index MATCH ?"
 
 
@@ -219,14 +220,41 @@ async def test_the_words_with_a_part_are_those_of_indexed_messages(store: Sqlite
     for number in range(3):
         await store.delete(f"s{number}")
         await _check_words(store, *TEXTS[number + 1 :])
-    words = {word for text in TEXTS[3:] for word in fold_words(text).split()}
-    assert _ask(store, "SELECT count(*) FROM message_words") == len(words), "the words of deleted messages are gone"
+    await _say(store, "s4", "another")
+    assert await store.index_messages(1) == 1
+    await _check_words(store, *TEXTS[3:], "another")
+    assert _ask(store, WORDS) == len({word for text in TEXTS[3:] for word in fold_words(text).split()}) + 1
+
+
+async def test_the_words_of_many_deleted_messages_go_with_the_next_search(store: SqliteStore) -> None:
+    await _say(store, "kept", "parser")
+    await _say(store, "gone", *(f"parser spar{number}" for number in range(message_words.MOST_LATE + 20)))
+    assert (await store.search_messages("parser")).complete
+    assert len(await store.find_words("spar")) == message_words.MOST_LATE + 20
+    await store.delete("gone")
+    assert await store.find_words("par") == ["parser"]
+    assert _ask(store, WORDS) <= message_words.MOST_LATE + 1
+    await store.delete("kept")
+    assert await store.find_words("par") == []
+
+
+async def test_a_word_stays_listed_while_a_message_has_it(store: SqliteStore) -> None:
+    for name in ("first", "second", "third"):
+        await _say(store, name, f"parser {name}")
+        assert (await store.search_messages("parser")).complete
+    for name in ("first", "third"):
+        await store.delete(name)
+        await store._writer.run(lambda db: message_words.forget_words(db, 10))
+        assert await store.find_words("par") == ["parser"]
+    await store.delete("second")
+    await store._writer.run(lambda db: message_words.forget_words(db, 10))
+    assert _ask(store, WORDS) == 0
 
 
 async def test_a_word_that_no_message_has_is_not_found(store: SqliteStore) -> None:
     await _say(store, "a", "parser")
     assert (await store.search_messages("parser")).complete
-    await store._writer.run(lambda db: message_words.add_words(db, ["sparrow"]))
+    await store._writer.run(lambda db: message_words.add_words(db, [(1, "sparrow")]))
     assert await store.find_words("par") == ["parser"]
 
 
