@@ -41,6 +41,8 @@ FRESH = 5.0
 LONGEST = 500
 """Characters of a query."""
 _WORD = re.compile(r"[^\W_]+")
+_encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
+"""One encoder for all events: `json.dumps` makes one for each."""
 
 
 @frozen
@@ -157,7 +159,7 @@ async def find_deliveries(desk: Desk, words: Sequence[str]) -> Group:
     page = await views_of(desk.store).delivery_page(limit=EVENTS)
     hits, hide = list[Hit](), redactor()  # one look at the environment for all of them
     for each in page:
-        title, data = word_event(each.event), json.dumps(dict(each.event.data), ensure_ascii=False, default=str)
+        title, data = word_event(each.event), _encode(dict(each.event.data))
         if not _may_have(f"{each.delivery_id} {title} {HIDDEN} {data}", words):
             continue
         title = hide(title)
