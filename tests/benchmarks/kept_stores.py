@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "build" / "bench-stores"
-DEFINED = [each.__file__ for each in (schema, counting, ordering, session_texts, message_words, trigrams)]
+DEFINED = (
+    *(schema.__file__, counting.__file__, ordering.__file__),
+    *(session_texts.__file__, message_words.__file__, trigrams.__file__),
+)
 FILLED = ROOT / "plugins" / "amplifier-dashboard" / "tests" / "filled.py"
 SIZES = ((100, 1_000), (1_000, 10_000), (10_000, 100_000), (100_000, 1_000_000))
 """Sessions and deliveries."""

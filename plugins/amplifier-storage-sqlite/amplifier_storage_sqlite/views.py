@@ -62,6 +62,7 @@ KINDS = (
 
 _PAGE = """SELECT created, id FROM deliveries WHERE {} AND (created, id) < (?, ?) AND (created, id) > (?, ?)
     ORDER BY created DESC, id DESC LIMIT ?"""
+_OLDEST = "SELECT min(created) FROM (SELECT created FROM deliveries ORDER BY id DESC LIMIT ?)"
 _RATES = """SELECT (created - ?) / ? AS step, count(*) FROM deliveries WHERE {} AND created >= ? GROUP BY step"""
 
 
@@ -79,6 +80,9 @@ def delivery_page(
         cursor = db.execute("SELECT created, id FROM deliveries WHERE delivery_id = ?", (before,)).fetchone()
         if cursor is None:
             raise DeliveryNotFound(unplain(before))
+    elif project is None and queue is None and not states:  # so many rows are as new as the oldest of the last stored
+        [(oldest,)] = db.execute(_OLDEST, (limit,))
+        last = (last[0] if oldest is None else oldest, 0)
     found: list[Cursor] = []
     for kind, names in _ranges(db, project, queue):
         if states and names[-1] not in states:
