@@ -32,7 +32,7 @@ PATIENCE = 10
 """How many times as long as it took a slow answer is good."""
 FIRST_PAGE, PAGE, NEWS = 100, 250, 20
 """Sessions read at once: of all in the first round, which is short, in later ones, and of those changed last."""
-FIRST_ROUND, ROUND = 0.01, 0.12
+FIRST_ROUND, ROUND = 0.006, 0.12
 """Seconds of a round of reading the costs: the first one, for which a person waits, and the later ones."""
 REREAD = 300.0
 """Seconds after which all costs are read anew, without those of sessions deleted meanwhile."""
