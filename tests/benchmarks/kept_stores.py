@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_foundation.sessions.store_views import search_of
-from amplifier_storage_sqlite import counting, open_sqlite, ordering, schema
+from amplifier_storage_sqlite import counting, message_words, open_sqlite, ordering, schema, session_texts, trigrams
 from amplifier_storage_sqlite.sessions import seal
 from amplifier_storage_sqlite.values import checksum
 
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "build" / "bench-stores"
-DEFINED = (schema.__file__, counting.__file__, ordering.__file__)
+DEFINED = (
+    *(schema.__file__, counting.__file__, ordering.__file__),
+    *(session_texts.__file__, message_words.__file__, trigrams.__file__),
+)
 FILLED = ROOT / "plugins" / "amplifier-dashboard" / "tests" / "filled.py"
 SIZES = ((100, 1_000), (1_000, 10_000), (10_000, 100_000), (100_000, 1_000_000))
 """Sessions and deliveries."""
@@ -128,6 +131,10 @@ async def _make(folder: Path, store: KeptStore, sessions: int, deliveries: int) 
         pass
     await written.close()
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("BEGIN")
+        while session_texts.index_texts(db):
+            pass
+        db.execute("COMMIT")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         db.execute("PRAGMA journal_mode = DELETE").fetchall()
     path.rename(store.path)

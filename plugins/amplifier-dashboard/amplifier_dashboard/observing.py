@@ -30,9 +30,9 @@ SLOW = 0.5
 """Seconds for the answer of the processes, from which on they are asked seldom: one of them hangs."""
 PATIENCE = 10
 """How many times as long as it took a slow answer is good."""
-PAGE, NEWS = 250, 20
-"""Sessions read at once: of all, and of those changed last."""
-FIRST_ROUND, ROUND = 0.01, 0.12
+FIRST_PAGE, PAGE, NEWS = 100, 250, 20
+"""Sessions read at once: of all in the first round, which is short, in later ones, and of those changed last."""
+FIRST_ROUND, ROUND = 0.006, 0.12
 """Seconds of a round of reading the costs: the first one, for which a person waits, and the later ones."""
 REREAD = 300.0
 """Seconds after which all costs are read anew, without those of sessions deleted meanwhile."""
@@ -96,10 +96,10 @@ class Spending:
             if not self._take(page) or len(page) < NEWS:
                 break
             before = page[-1].session_id
-        limit = (
-            PAGE if isinstance(desk.store, StoreViews) else MOST
-        )  # another store is read from its begin for each page
-        end = begun + (ROUND if self._last is not None else FIRST_ROUND)
+        limit, seconds = (FIRST_PAGE, FIRST_ROUND) if self._last is None else (PAGE, ROUND)
+        if not isinstance(desk.store, StoreViews):  # it is read from its begin for each page
+            limit = MOST
+        end = begun + seconds
         while not self.is_complete and monotonic() < end:
             page = await views.session_page(before=self._last, limit=limit)
             self._take(page)

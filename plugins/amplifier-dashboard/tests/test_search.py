@@ -8,8 +8,10 @@ import pytest
 from playwright.sync_api import expect
 
 from amplifier_core.documents import DocumentChange
+from amplifier_core.text_search import read_query
+from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_dashboard.links import background_path
-from amplifier_dashboard.views.search import mark_words
+from amplifier_dashboard.views.search import find_deliveries, mark_words
 
 from .conftest import LIVE, Served
 from .filled import HOSTILE, Filled, fill
@@ -74,6 +76,29 @@ def test_the_text_of_strangers_stays_text(served: Served, page: Page, filled: Fi
     expect(page.locator("#found")).to_contain_text("window.hacked = true")
     assert page.evaluate("window.hacked") is None
     assert page.locator("#found script, #found img").count() == 0
+
+
+def test_an_event_is_found_by_what_is_shown_of_it(served: Served) -> None:
+    key = "sk-ant-api03-" + "aB3" * 30
+    paths = (f"src/{key}/main.py", "src/Größe.py", "src/other.py")
+    for path in paths:
+        event = TriggerEvent(TriggerType.FILE_CHANGE, "watcher", file_path=path, change_type="modified")
+        served.run(served.store.enqueue("/p", "bundle/queue", "trigger-file-watcher", event))
+    found = {
+        text: [each.title for each in served.run(find_deliveries(served.desk, read_query(text))).hits]
+        for text in ("redacted main", "REDACT", "main", "grosse", "GRÖSSE modif", "aB3aB3", "other main", "py src")
+    }
+    hidden, accented, plain = "file src/[REDACTED]/main.py modified", "file src/Größe.py modified", "file src/other.py"
+    assert found == {
+        "redacted main": [hidden],
+        "REDACT": [hidden],
+        "main": [hidden],
+        "grosse": [accented],
+        "GRÖSSE modif": [accented],
+        "aB3aB3": [],
+        "other main": [],
+        "py src": [f"{plain} modified", accented, hidden],
+    }
 
 
 def test_words_are_marked_as_elements_and_all_else_is_escaped() -> None:

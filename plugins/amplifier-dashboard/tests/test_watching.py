@@ -366,7 +366,8 @@ async def test_costs_leave_out_deleted_sessions_once_all_are_read_anew(
 
 async def test_many_costs_are_read_round_by_round(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     await fill_large(desk.store, sessions=40, deliveries=40, queues=4)
-    monkeypatch.setattr("amplifier_dashboard.observing.PAGE", 7)
+    for name in ("FIRST_PAGE", "PAGE"):
+        monkeypatch.setattr(f"amplifier_dashboard.observing.{name}", 7)
     for name in ("FIRST_ROUND", "ROUND"):
         monkeypatch.setattr(f"amplifier_dashboard.observing.{name}", 0.0)
     rounds = 0

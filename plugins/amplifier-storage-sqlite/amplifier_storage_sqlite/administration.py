@@ -31,6 +31,7 @@ BACKUPS = "backups"
 STEP = 256
 """Pages given back in one transaction, so that a writer waits no longer than for another writer."""
 
+_PARTS = ("", "_config", "_data", "_idx")
 _KINDS = {
     "histories": "sessions",
     "delivery_counts": "deliveries",
@@ -41,10 +42,13 @@ _KINDS = {
     "received": "received ids",
     "document_texts": "documents",
     **{f"document_index{part}": "documents" for part in ("", "_config", "_data", "_docsize", "_idx")},
-    **dict.fromkeys(("message_spans", "message_projects"), "search in messages"),
-    **{f"message_index{part}": "search in messages" for part in ("", "_config", "_data", "_idx")},
+    **dict.fromkeys(("message_spans", "message_projects", "message_words"), "search in messages"),
+    **dict.fromkeys(("deleted_messages", "word_cursor"), "search in messages"),
+    **{f"{index}{part}": "search in messages" for index in ("message_index", "word_index") for part in _PARTS},
+    "session_texts": "search in sessions",
+    **{f"session_index{part}": "search in sessions" for part in _PARTS},
 }
-_DERIVED = ("documents", "search in messages")
+_DERIVED = ("documents", "search in messages", "search in sessions")
 _NO_DATA = {
     "histories",
     "sqlite_sequence",

@@ -14,6 +14,7 @@ from .documents import COLUMNS as DOCUMENT_COLUMNS
 from .message_search import clear_index
 from .ordering import has_wrong_order, restore_order
 from .searching import rebuild_index
+from .session_texts import clear_texts
 from .sessions import COLUMNS
 from .values import checksum, loads, unplain
 
@@ -110,6 +111,7 @@ def rebuild_indexes(db: sqlite3.Connection) -> bool:
                 restore_order(db)
                 rebuild_index(db)
                 clear_index(db)
+                clear_texts(db)
                 count_deliveries(db)
                 if not damaged_pages(db):
                     db.execute("COMMIT")

@@ -48,6 +48,7 @@ _DAMAGE = (
     "index deliveries_open already exists",
     "table message_spans already exists",
     "table delivery_counts already exists",
+    "table session_texts already exists",
     "duplicate column name",
     "malformed JSON",
 )

@@ -19,7 +19,8 @@ from amplifier_core.store_views import MessageMatch, MessageMatches, quote_words
 from amplifier_core.text_search import contains, fold_words, has_prefixes, rank
 from amplifier_core.transcript import text_of
 
-from . import histories
+from . import histories, message_words
+from .message_words import LISTED, PROJECT
 from .schema import make_message_index
 from .sessions import load_row
 from .values import checksum, loads, unplain
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 
 MOST_MATCHES = 1000
 """Messages looked at for one word, the newest ones."""
-
-_PROJECT = "\ue000"
-"""The first sign of the words that stand for projects; no word of a text begins with it."""
 
 _MATCHES = "SELECT rowid FROM message_index WHERE message_index MATCH ? ORDER BY rowid DESC LIMIT ?"
 _ROWS = """SELECT rowid, history, position, CAST(body AS BLOB), digest FROM messages
@@ -77,6 +75,7 @@ def clear_index(db: sqlite3.Connection) -> None:
         db.execute("INSERT INTO message_index (message_index) VALUES ('delete-all')")
     db.execute("DELETE FROM message_spans")
     db.execute("DELETE FROM message_projects")
+    message_words.clear_words(db)
 
 
 def plan(db: sqlite3.Connection, limit: int) -> Plan | None:
@@ -104,11 +103,14 @@ def carry_out(db: sqlite3.Connection, planned: Plan) -> int:
     texts = [(rowid, words) for rowid, words in sorted(planned.words.items()) if rowid in present]
     db.executemany("INSERT INTO message_index (rowid, words) VALUES (?, ?)", texts)
     db.executemany("INSERT OR IGNORE INTO message_projects VALUES (?, ?)", planned.projects.items())
-    below = db.execute("SELECT low FROM message_spans WHERE high = ?", (low - 1,)).fetchone()
-    above = db.execute("SELECT high FROM message_spans WHERE low = ?", (high + 1,)).fetchone()
-    whole = below[0] if below else low, above[0] if above else high
+    message_words.add_words(db, texts)
+    message_words.forget_words(db, max(len(texts), message_words.DELETED_STEP))
+    beside = "SELECT low, high, listed FROM message_spans WHERE high = ? OR low = ?"
+    spans = [(low, high, LISTED), *db.execute(beside, (low - 1, high + 1))]
+    whole = min(each[0] for each in spans), max(each[1] for each in spans)
     db.execute("DELETE FROM message_spans WHERE low BETWEEN ? AND ?", whole)
-    db.execute("INSERT INTO message_spans (low, high) VALUES (?, ?)", whole)
+    listed = min(each[2] for each in spans)
+    db.execute("INSERT INTO message_spans (low, high, listed) VALUES (?, ?, ?)", (*whole, listed))
     return len(present)
 
 
@@ -125,6 +127,7 @@ def forget(db: sqlite3.Connection, history: int, start: int) -> None:
         if digest == checksum(*columns, body) and any(low <= rowid <= high for low, high in spans)
     ]
     db.executemany("INSERT INTO message_index (message_index, rowid, words) VALUES ('delete', ?, ?)", words)
+    message_words.note_deleted(db, [rowid for rowid, _ in words])
     if not start:
         db.execute("DELETE FROM message_projects WHERE history = ?", (history,))
 
@@ -163,11 +166,13 @@ def find_words(db: sqlite3.Connection, part: str, limit: int) -> list[str]:
     """Return indexed words with a text in them."""
     if not has_index(db):
         return []
+    if (found := message_words.find(db, part, limit)) is not None:
+        return found
     db.execute("PRAGMA query_only = OFF")  # a table that reads the index is temporary, and a change all the same
-    db.execute("CREATE VIRTUAL TABLE temp.message_terms USING fts5vocab('main', 'message_index', 'row')")
+    db.execute("CREATE VIRTUAL TABLE IF NOT EXISTS temp.message_terms USING fts5vocab('main', 'message_index', 'row')")
     db.execute("PRAGMA query_only = ON")
     query = "SELECT term FROM message_terms WHERE instr(term, ?) AND substr(term, 1, 1) <> ? LIMIT ?"
-    return [term for (term,) in db.execute(query, (part, _PROJECT, limit))]
+    return [term for (term,) in db.execute(query, (part, PROJECT, limit))]
 
 
 def find_sharing(db: sqlite3.Connection, session_id: str, position: int, limit: int) -> list[str]:
@@ -228,4 +233,4 @@ def _words_of(body: bytes, project: Column) -> str:
 
 def _lexeme_of(project: Column) -> str:
     """Return the word that stands for a project."""
-    return _PROJECT + blake2b(str(unplain(project)).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    return PROJECT + blake2b(str(unplain(project)).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()

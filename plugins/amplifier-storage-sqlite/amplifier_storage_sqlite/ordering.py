@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Sequence
 
 MOST_RECENT = 64
 """Sessions with a number: each list reads them all, and a move of so many shares its pages."""
@@ -26,17 +27,20 @@ WITH changed (number) AS (SELECT id FROM sessions WHERE recent IS NOT NULL)
 SELECT {columns}listed AS at, id FROM sessions WHERE {settled} AND listed IS NOT NULL AND id NOT IN changed
 UNION ALL
 SELECT {columns}updated, id FROM changed CROSS JOIN sessions ON id = number WHERE {changed}
-ORDER BY at DESC, id DESC LIMIT :limit
 """
+_ORDER = "ORDER BY at DESC, id DESC LIMIT :limit"
 
 
-def newest(columns: str, where: str) -> str:
+def newest(columns: str, where: str, candidates: Sequence[int] | None = None) -> str:
     """Return the query for `columns`, the time and the row's id of sessions, the last changed first.
 
-    `where` may name the time as `{at}`.
+    `where` may name the time as `{at}`. `candidates` are the ids of the only rows to look at.
     """
+    if candidates is not None:
+        among = f"id IN ({', '.join(map(str, candidates))}) AND {where.format(at='updated')}"
+        return f"SELECT {columns and f'{columns}, '}updated AS at, id FROM sessions WHERE {among} {_ORDER}"
     conditions = {"settled": where.format(at="listed"), "changed": where.format(at="updated")}
-    return _NEWEST.format(columns=columns and f"{columns}, ", **conditions)
+    return _NEWEST.format(columns=columns and f"{columns}, ", **conditions) + _ORDER
 
 
 def next_number(db: sqlite3.Connection) -> int:

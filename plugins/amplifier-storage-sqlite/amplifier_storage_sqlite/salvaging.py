@@ -206,8 +206,9 @@ def _shapes(db: sqlite3.Connection) -> defaultdict[tuple[bool, int], list[Shape]
     found: defaultdict[tuple[bool, int], list[Shape]] = defaultdict(list)
     tables = """SELECT name, sql FROM sqlite_master
         WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE 'document_index%'
-            AND name NOT LIKE 'message_index%'
-            AND name NOT IN ('message_spans', 'message_projects', 'delivery_counts')"""
+            AND name NOT LIKE 'message_index%' AND name NOT LIKE 'session_index%' AND name NOT LIKE 'word_index%'
+            AND name NOT IN ('message_spans', 'message_projects', 'message_words', 'deleted_messages', 'word_cursor',
+                'session_texts', 'delivery_counts')"""
     for table, sql in db.execute(tables).fetchall():
         columns = db.execute(f"PRAGMA table_info({table})").fetchall()
         keys = [at for at, column in enumerate(columns) if column[5]]

@@ -330,14 +330,20 @@ _STATES_BY_KEY = (
     "DROP TABLE eighth_trigger_states",
 )
 
+
+def _make_part_indexes(db: sqlite3.Connection) -> None:
+    """Make the indexes for parts of words and names; searches fill them."""
+    from .message_words import MESSAGE_WORDS  # not at import: most processes open a file of this version
+    from .session_texts import SESSION_TEXTS
+
+    for step in (*SESSION_TEXTS, *MESSAGE_WORDS):
+        db.execute(step) if isinstance(step, str) else step(db)
+
+
 Step = str | Callable[["sqlite3.Connection"], None]
 MIGRATIONS: tuple[tuple[Step, ...], ...] = (
     *(_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH, _NINTH, _TENTH, _ELEVENTH, _TWELFTH),
-    _THIRTEENTH,
-    _FOURTEENTH,
-    _FIFTEENTH,
-    COUNTING,
-    (*ORDERING, *_STATES_BY_KEY),
+    *(_THIRTEENTH, _FOURTEENTH, _FIFTEENTH, COUNTING, (*ORDERING, *_STATES_BY_KEY), (_make_part_indexes,)),
 )
 """The n-th brings a file of version n to version n + 1. Released ones are never changed."""
 
@@ -369,12 +375,11 @@ def upgrade(db: sqlite3.Connection, start: int = 0, stop: int | None = None) -> 
     db.create_function("checksum", -1, checksum, deterministic=True)
     db.create_function("field_of", 2, field_of, deterministic=True)
     db.create_function("without_field", 2, without_field, deterministic=True)
-    stop = len(MIGRATIONS) if stop is None else stop
     for statements in MIGRATIONS[start:stop]:
         for step in statements:
             db.execute(step) if isinstance(step, str) else step(db)
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    db.execute(f"PRAGMA user_version = {stop}")
+    db.execute(f"PRAGMA user_version = {len(MIGRATIONS[:stop])}")
 
 
 def checked_version(db: sqlite3.Connection, path: Path) -> int:

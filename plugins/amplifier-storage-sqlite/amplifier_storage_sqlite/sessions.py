@@ -223,11 +223,14 @@ def delete(db: sqlite3.Connection, session_id: str) -> None:
     """Delete a session and its unshared messages; with a damaged row the messages stay, as the row may name another
     history.
     """
+    from . import session_texts
+
     try:
         history = load_row(db, session_id)["history"]
     except DamageError:
         history = None
     _forget(db, session_id)
+    session_texts.forget(db, session_id)
     db.execute("DELETE FROM cuts WHERE session_id = ?", (session_id,))
     db.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
     if history is not None:

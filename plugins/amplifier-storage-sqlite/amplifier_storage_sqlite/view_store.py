@@ -6,6 +6,7 @@ Most programs show no views, so the first use imports what they need.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
@@ -83,9 +84,11 @@ class SqliteViews(ABC):
         before: str | None = None,
         limit: int = 50,
     ) -> list[SessionRecord]:
-        """Return sessions, the last changed first."""
-        from . import views
+        """Return sessions, the last changed first. With a text, many new sessions are indexed first, for a second."""
+        from . import session_texts, views
 
+        if text:
+            await self._catch_up(session_texts.is_behind, session_texts.index_texts)
         given = plain(project, "project"), tuple(statuses), text, plain(before, "before"), limit
         return await self._read(None, lambda db: views.session_page(db, *given))
 
@@ -121,8 +124,9 @@ class SqliteViews(ABC):
 
     async def find_words(self, part: str, *, limit: int = 100) -> list[str]:
         """Return indexed words of messages with `part` in them."""
-        from . import message_search
+        from . import message_search, message_words
 
+        await self._catch_up(message_words.is_behind, message_words.catch_up)
         return await self._read(None, lambda db: message_search.find_words(db, part, limit))
 
     async def find_sharing(self, session_id: str, position: int, *, limit: int = 100) -> list[str]:
@@ -139,3 +143,19 @@ class SqliteViews(ABC):
         size = min(limit, STEP)
         planned = await self._read(None, lambda db: message_search.plan(db, size))
         return await self._writer.run(lambda db: message_search.carry_out(db, planned)) if planned else 0
+
+    async def _catch_up(
+        self, is_behind: Callable[[sqlite3.Connection], bool], step: Callable[[sqlite3.Connection], object]
+    ) -> None:
+        """Write steps of an index until it is not behind, for at most about a second; a search needs no whole index."""
+        from time import monotonic
+
+        from .reader import in_event_loop
+
+        end = monotonic() + INDEXED_FOR
+        with suppress(StoreUnavailable):  # the disk is full, say
+            while self._reader.run_short(is_behind) and monotonic() < end:
+                if in_event_loop():
+                    await self._writer.run(step)
+                else:
+                    self._writer.submit(step).result()

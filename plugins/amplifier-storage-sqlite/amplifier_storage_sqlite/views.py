@@ -15,6 +15,7 @@ from amplifier_core.storage import Delivery
 from amplifier_core.store_views import DeliveryRate
 from amplifier_core.triggers import TriggerEvent, TriggerType
 
+from . import session_texts
 from .admission import OPEN
 from .counting import FINISHED
 from .faults import IndexDamage
@@ -61,6 +62,7 @@ KINDS = (
 
 _PAGE = """SELECT created, id FROM deliveries WHERE {} AND (created, id) < (?, ?) AND (created, id) > (?, ?)
     ORDER BY created DESC, id DESC LIMIT ?"""
+_OLDEST = "SELECT min(created) FROM (SELECT created FROM deliveries ORDER BY id DESC LIMIT ?)"
 _RATES = """SELECT (created - ?) / ? AS step, count(*) FROM deliveries WHERE {} AND created >= ? GROUP BY step"""
 
 
@@ -78,6 +80,9 @@ def delivery_page(
         cursor = db.execute("SELECT created, id FROM deliveries WHERE delivery_id = ?", (before,)).fetchone()
         if cursor is None:
             raise DeliveryNotFound(unplain(before))
+    elif project is None and queue is None and not states:  # so many rows are as new as the oldest of the last stored
+        [(oldest,)] = db.execute(_OLDEST, (limit,))
+        last = (last[0] if oldest is None else oldest, 0)
     found: list[Cursor] = []
     for kind, names in _ranges(db, project, queue):
         if states and names[-1] not in states:
@@ -87,9 +92,8 @@ def delivery_page(
             found = sorted(found, reverse=True)[:limit]
             last = found[-1]
     found.sort(reverse=True)
-    query = f"SELECT {DELIVERIES.columns} FROM deliveries WHERE id = ?"
     with pause_collection():
-        return [listed_delivery(_row(db, query, its_id)) for _, its_id in found]
+        return [listed_delivery(row) for row in _rows(db, "deliveries", DELIVERIES.columns, found)]
 
 
 def delivery_rates(db: sqlite3.Connection, project: Column, since: int, step: int) -> list[DeliveryRate]:
@@ -124,17 +128,13 @@ def session_page(
         where.append(f"status IN (:{', :'.join(named)})")
         values |= named
     if text:
-        folded = text.casefold()
-
-        def has_text(name: Column, session_id: str, bundle: Column) -> bool:
-            return folded in f"{unplain(name)}\n{session_id}\n{unplain(bundle)}".casefold()
-
-        db.create_function("has_text", 3, has_text, deterministic=True)
-        where.append("has_text(name, session_id, bundle)")  # `lower` of SQLite knows the letters of ASCII alone
-    found = db.execute(newest("", " AND ".join(where)), values).fetchall()
-    query = f"SELECT {COLUMNS} FROM sessions WHERE id = ?"
+        folded = text.casefold()  # `lower` of SQLite knows the letters of ASCII alone
+        db.create_function("has_text", 3, lambda *row: folded in session_texts.fold(*row), deterministic=True)
+        where.append("has_text(name, session_id, bundle)")
+    candidates = session_texts.find_candidates(db, folded) if text else None
+    found = db.execute(newest("", " AND ".join(where), candidates), values).fetchall()
     with pause_collection():
-        return [listed_record(db, _row(db, query, its_id)) for _, its_id in found]
+        return [listed_record(db, row) for row in _rows(db, "sessions", COLUMNS, found)]
 
 
 def _ranges(db: sqlite3.Connection, project: Column, queue: Column) -> Iterator[tuple[Kind, Sequence[Any]]]:
@@ -149,12 +149,14 @@ def _ranges(db: sqlite3.Connection, project: Column, queue: Column) -> Iterator[
                 yield kind, names
 
 
-def _row(db: sqlite3.Connection, query: str, its_id: int) -> Sequence[Any]:
-    """Return the row that an index has named. Raises `IndexDamage` if it is not there."""
-    row: Sequence[Any] | None = db.execute(query, (its_id,)).fetchone()
-    if row is None:
-        raise IndexDamage(f"an index names row {its_id}, which is not there")
-    return row
+def _rows(db: sqlite3.Connection, table: str, columns: str, found: Sequence[Cursor]) -> list[Sequence[Any]]:
+    """Return the rows that an index has named, in its order. Raises `IndexDamage` if one is not there."""
+    ids = [its_id for _, its_id in found]
+    query = f"SELECT id, {columns} FROM {table} NOT INDEXED WHERE id IN ({', '.join(map(str, ids))})"
+    rows = {row[0]: row[1:] for row in db.execute(query)}
+    if lost := set(ids) - rows.keys():
+        raise IndexDamage(f"an index names row {min(lost)}, which is not there")
+    return [rows[each] for each in ids]
 
 
 def listed_delivery(row: Sequence[Any]) -> Delivery:

@@ -68,6 +68,7 @@ async def test_room_is_told_by_kind_and_by_the_largest(store: SqliteStore, path:
         "trigger states": 2,
         "received ids": 0,
         "search in messages": 0,
+        "search in sessions": 0,
     }
     assert [use.bytes for use in info.uses] == sorted((use.bytes for use in info.uses), reverse=True)
     assert info.bytes >= sum(use.bytes for use in info.uses) > 130_000

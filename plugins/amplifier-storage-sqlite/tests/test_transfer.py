@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 
 KILLS = int(os.environ.get("KILLS", "4"))
 
+_SPANS = ("message_spans", "message_projects")
+_PARTS = ("message_words", "deleted_messages", "word_cursor", "session_texts")
 MADE_ANEW = {
-    **{key: {"low": "", "high": "", "history": "", "project": ""} for key in ("message_spans", "message_projects")},
+    **{key: dict.fromkeys(("low", "high", "listed", "history", "project"), "") for key in _SPANS},
+    **{key: dict.fromkeys(("id", "word", "message", "after", "text", "marked"), "") for key in _PARTS},
     "delivery_counts": dict.fromkeys(("project", "queue", "trigger", "state", "count"), "counted as deliveries arrive"),
     "sessions": dict.fromkeys(("recent", "listed"), "each is listed under the time of its last change"),
     "document_texts": {"words": "the words of its document", "id": "a number in the order of arrival"},

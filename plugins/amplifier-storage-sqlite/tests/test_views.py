@@ -61,6 +61,15 @@ async def test_a_page_costs_the_same_in_a_list_of_any_length(store: SqliteStore,
     assert all(after[name] < 1.5 * before[name] for name in pages), (before, after)
 
 
+async def test_a_first_page_is_by_time_whatever_the_order_of_the_rows(store: SqliteStore) -> None:
+    """A clock that was set back, or a transfer, stores a later delivery before an earlier one."""
+    for numbers in (range(300, 310), range(100), range(200, 205)):
+        _fill(store, numbers)
+    newest = [f"d{number}" for number in [*range(309, 299, -1), *range(204, 199, -1), *range(99, -1, -1)]]
+    for limit in (1, 3, 7, 12, 40, 200):
+        assert [each.delivery_id for each in await store.delivery_page(limit=limit)] == newest[:limit]
+
+
 async def test_a_damaged_delivery_is_listed_with_its_damage(store: SqliteStore) -> None:
     _fill(store, range(3))
     with closing(sqlite3.connect(store.path)) as db, db:

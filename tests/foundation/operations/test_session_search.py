@@ -57,6 +57,13 @@ async def test_a_search_for_a_word_of_many_messages_finds_the_session_with_one(s
     assert await search(store, "eedle") == {"old", "long"}
 
 
+async def test_the_mark_of_a_hidden_secret_is_no_text_of_a_message(store: SqliteStore) -> None:
+    await say(store, "accented", f"r\u00e9dacted: sk-ant-api03-{'aB3' * 30}")
+    await say(store, "plain", "This was redacted.")
+    assert await search(store, "redacted") == {"plain"}
+    assert await search(store, "redact") == {"plain"}
+
+
 @pytest.mark.parametrize("part", ["使用pyth", "使用", "用p", "thon3", "3版", "python3版"])
 async def test_a_search_finds_a_text_over_signs_with_and_without_spaces(store: SqliteStore, part: str) -> None:
     await say(store, "mixed", "请使用Python3版本。")

@@ -14,10 +14,10 @@ from amplifier_core.documents import DocumentSearch, DocumentStore
 from amplifier_core.errors import StoreError
 from amplifier_core.frozen import frozen
 from amplifier_core.text_search import contains, cut_snippet, fold_words, read_query
-from amplifier_core.utils.secrets import redact_text
+from amplifier_core.utils.secrets import HIDDEN, redact_text, redactor
 from amplifier_foundation.documents.safe_text import plain
 from amplifier_foundation.operations.columns import shorten_home
-from amplifier_foundation.sessions.lineage import describe_event
+from amplifier_foundation.sessions.lineage import word_event
 from amplifier_foundation.sessions.store_views import search_of, views_of
 
 from ..declarations import read_queues
@@ -41,6 +41,8 @@ FRESH = 5.0
 LONGEST = 500
 """Characters of a query."""
 _WORD = re.compile(r"[^\W_]+")
+_encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
+"""One encoder for all events: `json.dumps` makes one for each."""
 
 
 @frozen
@@ -108,6 +110,12 @@ def _has_all(text: str, words: Iterable[str]) -> bool:
     return all(contains(folded, word) for word in words)
 
 
+def _may_have(text: str, words: Iterable[str]) -> bool:
+    """Return False if the text cannot have all words, whatever is hidden in it; most texts need no further look."""
+    small = text.lower()
+    return not text.isascii() or all(word in small for word in words)
+
+
 async def find_messages(desk: Desk, query: str, words: Sequence[str]) -> Group:
     """Return the messages with any of the words, the best first."""
     found = await search_of(desk.store).search_messages(query, limit=SHOWN)
@@ -149,12 +157,15 @@ async def find_queues(desk: Desk, words: Sequence[str]) -> Group:
 async def find_deliveries(desk: Desk, words: Sequence[str]) -> Group:
     """Return the newest deliveries with all words in their event."""
     page = await views_of(desk.store).delivery_page(limit=EVENTS)
-    hits = []
+    hits, hide = list[Hit](), redactor()  # one look at the environment for all of them
     for each in page:
-        text = f"{describe_event(each.event)} {json.dumps(dict(each.event.data), ensure_ascii=False, default=str)}"
-        if _has_all(f"{each.delivery_id} {text}", words):
-            snippet = mark_words(cut_snippet(redact_text(text), words), words)
-            hits.append(Hit(f"/deliveries/{each.delivery_id}", describe_event(each.event), snippet, each.queue))
+        title, data = word_event(each.event), _encode(dict(each.event.data))
+        if not _may_have(f"{each.delivery_id} {title} {HIDDEN} {data}", words):
+            continue
+        title = hide(title)
+        if _has_all(f"{each.delivery_id} {title} {data}", words):
+            snippet = mark_words(cut_snippet(redact_text(f"{title} {data}"), words), words)
+            hits.append(Hit(f"/deliveries/{each.delivery_id}", title, snippet, each.queue))
         if len(hits) == SHOWN:
             break
     return Group("Events", hits, f"Of events, the newest {EVENTS:,} were looked at." if len(page) == EVENTS else "")
