@@ -17,7 +17,7 @@ import sys
 import sysconfig
 import time
 from contextlib import suppress
-from functools import cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, BinaryIO
@@ -42,6 +42,8 @@ _CUT = re.compile(rb'\n(?!process \d+:"|\Z)')
 """An end of a line inside of a command's text; each folded stack begins with its process."""
 MOST_SAID = 1 << 20
 """Bytes of what py-spy says that are read."""
+
+_hide = lru_cache(256)(redact_text)  # a few command lines, each at the beginning of many stacks
 
 
 def start_profile(name: str) -> Callable[[], None]:
@@ -109,11 +111,16 @@ def _stop(process: subprocess.Popen[bytes], said: BinaryIO, file: Path) -> None:
         if failed:
             click.echo(f"amplifier: --profile: {file} was not written: {_cause(_read(said))}", err=True)
         else:
-            hide = cache(redact_text)  # of a few command lines, each at the beginning of many stacks
             stacks = _CUT.sub(b" ", file.read_bytes()).decode(errors="surrogateescape").splitlines(keepends=True)
-            parts = (stack.rpartition('";') for stack in stacks)
-            text = "".join(f"{hide(commands)}{end}{frames}" for commands, end, frames in parts)
-            file.write_bytes(text.encode(errors="surrogateescape"))
+            file.write_bytes("".join(map(hide_commands, stacks)).encode(errors="surrogateescape"))
+
+
+def hide_commands(stack: str) -> str:
+    """Return a folded stack, `process 1:"command";frame;frame 5`, without the secrets of its command lines."""
+    commands, end, frames = stack.rpartition('";')
+    if '"' in frames:  # a process without a frame, or a command line with such an end inside
+        frames = _hide(frames)
+    return f"{_hide(commands)}{end}{frames}"
 
 
 def _allow(tracer: int) -> None:

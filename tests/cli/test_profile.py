@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.cli.profiling import hide_commands
 
 PATIENCE = 60
 BURN = """
@@ -100,6 +101,22 @@ def test_a_profile_is_private_and_has_no_secret_of_a_command_line(folder: Path) 
     assert "session show token=[REDACTED]" in text
     assert "0123456789abcdef" not in text
     assert stat.S_IMODE((folder / "profile.txt").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("stack", "shown"),
+    [
+        (
+            'process 7:"run token=sk-ant-0123456789abcdef";a (b.py:1) 5\n',
+            'process 7:"run token=[REDACTED]";a (b.py:1) 5\n',
+        ),
+        ('process 7:"run token=sk-ant-0123456789abcdef" 1\n', 'process 7:"run token=[REDACTED]" 1\n'),
+        ('process 7:"sh "a"; token=sk-ant-0123456789abcdef" 1\n', 'process 7:"sh "a"; token=[REDACTED]" 1\n'),
+        ('process 7:"sh";a (b.py:1);c (token.py:2) 5\n', 'process 7:"sh";a (b.py:1);c (token.py:2) 5\n'),
+    ],
+)
+def test_a_stack_has_no_secret_of_a_command_line_also_without_a_frame(stack: str, shown: str) -> None:
+    assert hide_commands(stack) == shown
 
 
 def test_background_sessions_end_with_ctrl_c_and_leave_their_profile(folder: Path) -> None:
