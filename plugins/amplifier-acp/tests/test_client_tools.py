@@ -206,5 +206,5 @@ def test_a_cancelled_command_ends_in_its_terminal(editors: Any, project: Path, r
     editor.notify("session/cancel", sessionId=session)
     assert editor.wait(said)["stopReason"] == "cancelled"
     editor.until(lambda: terminals.released == ["terminal-0"])
-    terminals.running["terminal-0"].communicate()
+    terminals.running["terminal-0"].communicate(timeout=30)
     assert terminals.running["terminal-0"].returncode < 0

@@ -9,6 +9,7 @@ import os
 import secrets
 import signal
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -30,6 +31,10 @@ LONGEST_ARGUMENT = 100_000
 """Bytes; Linux starts no program with an argument of 128 KiB."""
 SWEEPS = 100
 """Most rounds to kill what is left of a command."""
+QUIET, PAUSE = 2, 0.05
+"""Rounds that find nothing, one after the other, and seconds between them: a process that begins a program has neither
+environment nor arguments for a moment.
+"""
 _LAUNCHER = """
 import base64, json, os, sys
 given = json.loads(base64.b64decode("".join(sys.argv[2:])))
@@ -138,6 +143,7 @@ class TerminalCommand:
 
 def _kill_marked(mark: bytes) -> None:
     """Kill the processes with a mark in their environment or arguments; without /proc, kill nothing."""
+    quiet = 0
     for _ in range(SWEEPS):
         found = False
         for folder in Path("/proc").glob("[0-9]*"):
@@ -145,8 +151,10 @@ def _kill_marked(mark: bytes) -> None:
                 if any(mark in (folder / name).read_bytes().split(b"\0") for name in ("environ", "cmdline")):
                     os.kill(int(folder.name), signal.SIGKILL)
                     found = True
-        if not found:
+        quiet = 0 if found else quiet + 1
+        if quiet == QUIET:
             return
+        time.sleep(PAUSE * quiet)
 
 
 def _read_all(descriptor: int) -> bytes:
