@@ -26,6 +26,10 @@ def row(*ours: float, limit: float = 1.0, at_most: float | None = 2.0, what: str
     return Row(what, Figure(ours), limit, at_most_ratio=at_most)
 
 
+def _power(exponent: float) -> Row:
+    return Row("r", 1.0, 1.0, 0.1, values=(exponent,), is_exponent=True)
+
+
 def test_a_ratio_is_the_median_of_the_rounds_beside_each_other_and_not_of_the_medians() -> None:
     ours, limit = Figure([10.0, 20.0, 90.0]), Figure([5.0, 10.0, 30.0])
     assert Row("work / by hand", ours, limit).values == (2.0, 2.0, 3.0)
@@ -140,6 +144,21 @@ def test_a_row_that_got_slower_than_the_record_is_named(area: list[Row], tmp_pat
     assert "1.05x  slower" in out
     area[0] = row(1.0, 1.35, 1.4)
     assert run("hooks", "--against", str(path))[0] == 0, "the spreads overlap"
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "is_slower"),
+    [
+        (Row("r", 1.2, 1.0, 2.0), Row("r", 1.0, 1.0, 2.0), True),
+        (Row("r", 1.05, 1.0, 2.0), Row("r", 1.0, 1.0, 2.0), False),
+        (Row("r", 1.2, 1.0), Row("r", 1.0, 1.0), False),  # it only informs
+        (_power(0.07), _power(-0.01), True),
+        (_power(0.02), _power(-0.01), False),
+        (_power(-0.17), _power(-0.17), False),
+    ],
+)
+def test_a_row_is_slower_by_more_than_what_two_runs_differ_by(now: Row, before: Row, is_slower: bool) -> None:
+    assert now.is_slower_than(before) == is_slower
 
 
 def test_a_part_that_fails_is_named_and_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

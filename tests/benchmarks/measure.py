@@ -19,8 +19,8 @@ Verdict: TypeAlias = Literal["ok", "MISSED", "undecided", ""]
 
 FLAT, LINEAR = 0.1, 1.1
 """The exponents that are allowed where a cost should stay the same, and where it should grow with the work."""
-SETTLED = 0.1
-"""Two runs of the same program differ by so much: a row did not change by less."""
+SETTLED, SETTLED_EXPONENT = 0.1, 0.05
+"""Two runs of the same program differ by so much, a ratio by its share: a row did not change by less."""
 
 
 class Figure(float):
@@ -98,11 +98,15 @@ class Row:
         return "ok" if high <= self.at_most_ratio else "MISSED"
 
     def is_slower_than(self, earlier: Row) -> bool:
-        """Whether the spreads of the two do not overlap, and this one costs more by more than `SETTLED`."""
-        if not self.values or not earlier.values:
+        """Whether the spreads of the two do not overlap, and this one costs more by more than what is settled.
+
+        A row that only informs is not compared: it may tell of a peer, or the share of a step in a whole.
+        """
+        if self.at_most_ratio is None or self.ratio is None or earlier.ratio is None:
             return False
         (low, _), (_, high) = self.spread, earlier.spread
-        return low > max(high, (earlier.ratio or 0.0) * (1 + SETTLED))
+        settled = SETTLED_EXPONENT if self.is_exponent else SETTLED * earlier.ratio
+        return low > high and self.ratio > earlier.ratio + settled
 
     def pooled(self, other: Row) -> Row:
         """Return both measurements as one."""
