@@ -62,7 +62,8 @@ class Watch:
         self._told: dict[object, Callable[[], None]] = {}
         self._news = threading.Event()
         self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
+        """The running one, after those that end."""
 
     def add(self, told: Callable[[], None]) -> Callable[[], None]:
         """Call `told` after commits; return a function that ends this."""
@@ -72,8 +73,9 @@ class Watch:
                 self._news, self._ended = threading.Event(), threading.Event()
                 given = Look(self._path, self._busy_timeout), self._news, self._ended
                 name = f"watch of {self._path.name}"
-                self._thread = threading.Thread(target=self._run, args=given, name=name, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, args=given, name=name, daemon=True)
+                thread.start()
+                self._threads = [*(each for each in self._threads if each.is_alive()), thread]
             self._told[mark] = told
         return lambda: self._forget(mark)
 
@@ -82,12 +84,14 @@ class Watch:
         self._news.set()
 
     def close(self) -> None:
-        """Forget all listeners and end the thread; idempotent."""
+        """Forget all listeners and end the threads; idempotent."""
         with self._lock:
             self._told.clear()
             self._end()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            threads = self._threads
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join()
 
     def _forget(self, mark: object) -> None:
         with self._lock:

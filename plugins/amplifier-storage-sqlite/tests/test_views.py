@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 from contextlib import closing
@@ -15,7 +16,7 @@ from amplifier_core.errors import StoreUnavailable
 from amplifier_core.events import SessionEvent
 from amplifier_core.storage import Delivery, SessionRecord
 from amplifier_core.triggers import TriggerEvent, TriggerType
-from amplifier_storage_sqlite import open_sqlite, schema, views
+from amplifier_storage_sqlite import open_sqlite, schema, views, watching
 from amplifier_storage_sqlite.ordering import MOST_RECENT, newest
 from amplifier_storage_sqlite.rows import DELIVERIES, SESSIONS
 from amplifier_storage_sqlite.sessions import create
@@ -152,6 +153,27 @@ async def test_a_watch_has_a_thread_while_somebody_listens(path: Path) -> None:
     assert _watches() == []
     with pytest.raises(StoreUnavailable):
         store.watch_commits(lambda: None)
+
+
+async def test_the_end_of_a_store_waits_for_the_watches_that_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    close, going, closing_ones = watching.Look.close, threading.Event(), list[watching.Look]()
+
+    def close_late(look: watching.Look) -> None:
+        closing_ones.append(look)
+        if len(closing_ones) == 1:
+            going.wait(5)
+        close(look)
+
+    monkeypatch.setattr(watching.Look, "close", close_late)
+    store = open_sqlite({"path": path})
+    store.watch_commits(lambda: None)()
+    while not closing_ones:
+        await asyncio.sleep(0.001)
+    store.watch_commits(lambda: None)
+    assert _watches() == ["watch of store.db"] * 2
+    threading.Timer(0.1, going.set).start()
+    await store.close()
+    assert _watches() == []
 
 
 async def test_a_commit_of_another_process_is_told(store: SqliteStore, start: Start) -> None:
