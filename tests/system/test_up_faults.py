@@ -26,7 +26,7 @@ from amplifier_foundation import open_inbox
 PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
 PATIENCE = 60
 CONNECTIONS = int(os.environ.get("CONNECTIONS", "1100"))
-BURST = int(os.environ.get("BURST", "100"))
+BURST = int(os.environ.get("BURST", "200"))
 """Files of a checkout, with an event chained to each."""
 
 BUNDLE = """---

@@ -17,7 +17,7 @@ from amplifier_tool_bash.commands.reading import find_read_paths
 from amplifier_tool_bash.commands.words import Opaque, Unfinished, Word
 from tests.programs import require
 
-COUNT = int(os.environ.get("COUNT", "1000"))
+COUNT = int(os.environ.get("COUNT", "4000"))
 SEED = os.environ.get("SEED", "20261123")
 PIECES = (
     "a", "b", " ", "  ", "\t", "'", '"', "\\", "\\\n", "$'", r"\n", r"\x41", r"\101", r"\u00e9", "$x", "$(", ")",

@@ -14,7 +14,7 @@ from amplifier_core.permissions.policy import EFFECTS
 from amplifier_core.permissions.protected import fold
 from amplifier_core.permissions.rules import Rule, RuleGroup, describe_pattern
 
-COUNT = int(os.environ.get("COUNT", "2000"))
+COUNT = int(os.environ.get("COUNT", "10000"))
 SEED = os.environ.get("SEED", "20261122")
 NAMES = ("src", "docs", "a.py", "b.txt", ".git", "config", ".env")
 TOOLS = ("read_file", "write_file", "bash", "fetch", "emit")
