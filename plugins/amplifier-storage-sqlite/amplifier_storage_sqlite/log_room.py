@@ -9,6 +9,9 @@ overwritten. A reader of the log stops at the first frame without the salt of th
 (https://sqlite.org/fileformat2.html#walformat), and so at zeros.
 """
 
+# Names are text here: a path object takes longer than the look at the log after each commit.
+# ruff: noqa: PTH116, PTH123
+
 from __future__ import annotations
 
 import os
@@ -37,14 +40,14 @@ class LogRoom:
     def keep(self) -> None:
         """Append zeros if the log has grown; nothing happens where that is impossible."""
         with suppress(OSError):
-            size = os.stat(self._log).st_size  # noqa: PTH116  # after every commit
+            size = os.stat(self._log).st_size
             if self._end < size < ENOUGH and not self._has_room(size):
                 size = self._append(min(max(SMALLEST, size), LARGEST, ENOUGH - size))
             self._end = size
 
     def _has_room(self, size: int) -> bool:
         """Return whether another process has appended zeros."""
-        with open(self._log, "rb") as log:  # noqa: PTH123
+        with open(self._log, "rb") as log:
             log.seek(max(0, size - SMALLEST // 2))
             return not any(log.read())
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from amplifier_core.storage import SessionRecord
-from amplifier_storage_sqlite import administer_sqlite, open_sqlite, ordering, schema
+from amplifier_storage_sqlite import administer_sqlite, open_sqlite, ordering
 
 if TYPE_CHECKING:
     from amplifier_storage_sqlite.store import SqliteStore
@@ -170,17 +170,6 @@ async def test_a_store_of_before_keeps_the_states_of_its_triggers(released: Path
     assert await store.trigger_state("/p", "second") == {"a": 2}
     await store.close()
     assert administer_sqlite({"path": released}).check() == []
-
-
-async def test_a_migrated_store_has_the_tables_and_indexes_of_a_new_one(released: Path) -> None:
-    new = released.with_name("new.db")
-    shapes = []
-    for path in (released, new):
-        await open_sqlite({"path": path}).close()
-        with closing(sqlite3.connect(path)) as db:
-            assert db.execute("PRAGMA user_version").fetchone() == (len(schema.MIGRATIONS),)
-            shapes.append(dict(db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")))
-    assert shapes[0] == shapes[1]
 
 
 async def test_a_wrong_order_is_a_fault_that_a_repair_mends(store: SqliteStore, path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from amplifier_core.events import SessionEvent
 from amplifier_core.shared_stores import ReceivingStore
-from amplifier_storage_sqlite import inbox, open_sqlite, schema
+from amplifier_storage_sqlite import inbox, open_sqlite
 
 if TYPE_CHECKING:
     from amplifier_storage_sqlite.store import SqliteStore
@@ -48,19 +48,6 @@ async def test_a_store_of_before_keeps_its_log_and_receives(released: Path) -> N
     assert received.sequence == 4
     assert await store.receive(SessionEvent("work:9", {}, event_id="logged-0"), "berlin") is None
     await store.close()
-
-
-async def test_a_migrated_store_has_the_tables_and_indexes_of_a_new_one(released: Path) -> None:
-    await open_sqlite({"path": released}).close()
-    new = released.with_name("new.db")
-    await open_sqlite({"path": new}).close()
-    shapes = []
-    for path in (released, new):
-        with closing(sqlite3.connect(path)) as db:
-            assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-            assert db.execute("PRAGMA user_version").fetchone() == (len(schema.MIGRATIONS),)
-            shapes.append(dict(db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")))
-    assert shapes[0] == shapes[1]
 
 
 async def test_an_id_is_forgotten_with_its_event_and_30_days_after_it_came(path: Path, store: SqliteStore) -> None:

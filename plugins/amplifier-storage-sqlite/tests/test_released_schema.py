@@ -10,13 +10,16 @@ import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from amplifier_core.storage import Admission
 from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_storage_sqlite import open_sqlite, schema
+
+if TYPE_CHECKING:
+    from .conftest import Unpack
 
 PROJECT = "/projects/app"
 WRITTEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -128,19 +131,26 @@ async def test_the_queues_of_a_released_store_go_on_where_they_were(released: Pa
     await store.close()
 
 
-async def test_a_migrated_store_has_the_tables_and_indexes_of_a_new_one(released: Path) -> None:
-    await open_sqlite({"path": released}).close()
-    new = released.with_name("new.db")
-    await open_sqlite({"path": new}).close()
-    shapes = []
-    for path in (released, new):
-        with closing(sqlite3.connect(path)) as db:
+async def _open_beside_a_new_one(path: Path) -> list[dict[str, str]]:
+    """Bring a store to this version, make a new one, and return the definitions in both, by their names."""
+    new, shapes = path.with_name("new.db"), []
+    for each in (path, new):
+        await open_sqlite({"path": each}).close()
+        with closing(sqlite3.connect(each)) as db:
             assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
             assert db.execute("PRAGMA user_version").fetchone() == (len(schema.MIGRATIONS),)
-            shapes.append(
-                {
-                    name: " ".join(sql.split())
-                    for name, sql in db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
-                }
-            )
-    assert shapes[0] == shapes[1]
+            shapes.append(dict(db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")))
+    return shapes
+
+
+@pytest.mark.parametrize("version", [12, 13, 15, 16, 17])
+async def test_a_migrated_store_has_the_tables_and_indexes_of_a_new_one(unpack: Unpack, version: int) -> None:
+    migrated, new = await _open_beside_a_new_one(unpack(version))
+    assert migrated == new
+
+
+async def test_a_store_of_the_dump_has_the_tables_and_indexes_of_a_new_one(released: Path) -> None:
+    migrated, new = await _open_beside_a_new_one(released)
+    for shape in (migrated, new):  # a dump has its own spaces
+        shape |= {name: " ".join(sql.split()) for name, sql in shape.items()}
+    assert migrated == new

@@ -16,7 +16,7 @@ from amplifier_core.errors import StoreUnavailable
 from amplifier_core.events import SessionEvent
 from amplifier_core.storage import Delivery, SessionRecord
 from amplifier_core.triggers import TriggerEvent, TriggerType
-from amplifier_storage_sqlite import open_sqlite, schema, views, watching
+from amplifier_storage_sqlite import open_sqlite, views, watching
 from amplifier_storage_sqlite.ordering import MOST_RECENT, newest
 from amplifier_storage_sqlite.rows import DELIVERIES, SESSIONS
 from amplifier_storage_sqlite.sessions import create
@@ -121,18 +121,6 @@ async def test_a_store_of_before_shows_its_pages(released: Path) -> None:
     [first, *_] = await store.delivery_rates(since=datetime(2026, 1, 1, tzinfo=UTC), step=86_400)
     assert (first.at, first.state, first.count) == (datetime(2026, 1, 2, tzinfo=UTC), "claimed", 1)
     await store.close()
-
-
-async def test_a_migrated_store_has_the_tables_and_indexes_of_a_new_one(released: Path) -> None:
-    new = released.with_name("new.db")
-    shapes = []
-    for path in (released, new):
-        await open_sqlite({"path": path}).close()
-        with closing(sqlite3.connect(path)) as db:
-            assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-            assert db.execute("PRAGMA user_version").fetchone() == (len(schema.MIGRATIONS),)
-            shapes.append(dict(db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")))
-    assert shapes[0] == shapes[1]
 
 
 def _watches() -> list[str]:
