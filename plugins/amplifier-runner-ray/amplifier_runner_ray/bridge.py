@@ -11,7 +11,6 @@ import asyncio
 import json
 import os
 import secrets
-import shutil
 import socket
 import sys
 import threading
@@ -25,7 +24,7 @@ from amplifier_foundation.isolation.zygotes import Ends
 
 from .cluster import LOCAL
 from .host import WATCH, Host
-from .leftovers import end_leftovers, own_folder
+from .leftovers import clear_away, end_leftovers, own_folder
 from .pieces import Pieces
 
 if TYPE_CHECKING:
@@ -301,7 +300,7 @@ def disconnect() -> None:
     """End the hosts, and a cluster of its own."""
     if "ray" in sys.modules:
         sys.modules["ray"].shutdown()
-    shutil.rmtree(own_folder(), ignore_errors=True)
+    clear_away(own_folder())
 
 
 def describe(error: BaseException) -> str:

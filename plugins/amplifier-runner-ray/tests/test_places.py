@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +20,10 @@ from amplifier_foundation.isolation.jobs import Job
 from amplifier_foundation.isolation.limits import ProcessLimits
 from amplifier_foundation.isolation.runner import SubprocessRunner
 from amplifier_runner_ray import check_ray, host
+from amplifier_runner_ray.bridge import disconnect
 from amplifier_runner_ray.cluster import RayCluster, RayConfig, read_config
 from amplifier_runner_ray.host import WATCH, Host
+from amplifier_runner_ray.leftovers import own_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -154,3 +159,25 @@ async def test_a_host_that_nobody_reads_from_kills_its_session(monkeypatch: pyte
 async def test_a_host_with_another_version_refuses() -> None:
     with pytest.raises(ValueError, match="has amplifier .*, and not 0.0.1: install the same one"):
         await Host().begin("0.0.1", [])
+
+
+WRITES = """
+import pathlib, signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(flush=True)
+while True:
+    pathlib.Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
+"""
+
+
+def test_a_daemon_that_writes_until_it_dies_leaves_no_folder() -> None:
+    logs = own_folder() / "logs"
+    with subprocess.Popen([sys.executable, "-c", WRITES, str(logs)], stdout=subprocess.PIPE) as daemon:
+        try:
+            assert daemon.stdout is not None
+            daemon.stdout.readline()
+            disconnect()
+            assert not own_folder().exists()
+            assert daemon.wait() == -signal.SIGKILL
+        finally:
+            daemon.kill()
