@@ -315,7 +315,7 @@ async def test_a_session_cannot_write_into_the_project_or_another_worktree(
 
 
 async def test_a_merged_file_does_not_wake_its_own_session(repository: Repository, worker: Worker) -> None:
-    trigger = {"type": "file_change", "config": {"patterns": ["*.txt"], "debounce_ms": 20}}
+    trigger = {"type": "file_change", "config": {"patterns": ["*.txt"]}}
     async with worker.run(worktree="merge", triggers=[trigger], instruction_template="write out.txt again") as up:
         repository.write("in.txt", "x\n")
         await worker.wait_for((repository.project / "out.txt").exists)
