@@ -1,11 +1,20 @@
-"""Find the programs of system packages that some tests run."""
+"""Find programs that some tests run, and install packages that are no part of the environment."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
 
 import pytest
+
+NPM = ("--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
+PIP = ("--quiet", "--disable-pip-version-check", "--no-deps")
 
 
 def require(program: str) -> str:
@@ -14,3 +23,37 @@ def require(program: str) -> str:
     if path is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{program} is not installed")
     return path
+
+
+def install_from_npm(cache: pytest.Cache | None, name: str, packages: Path) -> Path:
+    """Return a folder with the packages of a `package.json`, installed once."""
+    folder = _folder(cache, name, packages)
+    shutil.copy(packages, folder / "package.json")
+    return _install_once([require("npm"), "install", *NPM], folder)
+
+
+def install_from_pypi(cache: pytest.Cache | None, name: str, packages: Path) -> Path:
+    """Return a folder with the packages that a file names, a line each, installed once beside those of the tests."""
+    folder = _folder(cache, name, packages)
+    pip = [sys.executable, "-m", "pip", "install", *PIP, "--target", str(folder)]
+    return _install_once([*pip, *packages.read_text().split()], folder)
+
+
+def _folder(cache: pytest.Cache | None, name: str, packages: Path) -> Path:
+    """Return the folder of packages in the cache, another one for other packages."""
+    assert cache is not None
+    return cache.mkdir(f"{name}-{sha256(packages.read_bytes()).hexdigest()[:12]}")
+
+
+def _install_once(command: Sequence[str], folder: Path) -> Path:
+    """Install by a command in a folder, unless that is done; processes of tests wait for the one that does it."""
+    installed = folder / "installed"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not installed.exists():
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                tell = pytest.fail if os.environ.get("CI") else pytest.skip
+                tell(f"{command[0]} cannot install {folder.name}: {done.stderr[-500:]}")
+            installed.touch()
+    return folder

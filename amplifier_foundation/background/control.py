@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import AmplifierError
+from amplifier_core.listening import stop_accepting
 from amplifier_core.process_forks import close_in_forks
 
 from ..paths import data_home, make_private
@@ -80,6 +81,7 @@ async def answering(path: Path, handle: Callable[[str, Mapping[str, Any]], Await
     try:
         yield
     finally:
+        await stop_accepting(server)
         server.close()
         for each in (*handling, *filter(None, streaming)):
             each.cancel()

@@ -20,6 +20,8 @@ from functools import cached_property
 from http import HTTPStatus
 from typing import Any, Self
 
+from amplifier_core.listening import stop_accepting
+
 
 @dataclass(frozen=True)
 class Request:
@@ -153,6 +155,8 @@ class WireServer:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        if self._server is not None:
+            await stop_accepting(self._server)
         self.refuse()
         for _ in range(ACCEPTING):
             await asyncio.sleep(0)

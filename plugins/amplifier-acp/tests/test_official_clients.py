@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 import subprocess
 import sys
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ import pytest
 from acp.connection import StreamDirection, StreamEvent
 from acp.schema import AllowedOutcome, PermissionOption, RequestPermissionResponse, ToolCallUpdate
 
-from tests.programs import require
+from tests.programs import install_from_npm, require
 
 HERE = Path(__file__).parent
 COMMAND = [sys.executable, "-m", "amplifier_foundation", "acp"]
@@ -229,19 +227,8 @@ async def _converse(agent: Any, client: Client, desk: Path, slow: Path, stored: 
 def sdk(pytestconfig: pytest.Config) -> Path:
     """A folder with the TypeScript SDK, installed once, and the client that uses it."""
     require("node")
-    npm = require("npm")
-    assert pytestconfig.cache is not None
-    packages = (HERE / "package.json").read_bytes()
-    folder = pytestconfig.cache.mkdir(f"acp-{sha256(packages).hexdigest()[:12]}")
-    for name in ("package.json", "client.mjs"):
-        shutil.copy(HERE / name, folder)
-    if not (folder / "installed").exists():
-        quiet = ("--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
-        done = subprocess.run([npm, "install", *quiet], cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            tell = pytest.fail if os.environ.get("CI") else pytest.skip
-            tell(f"npm cannot install the TypeScript SDK: {done.stderr[-500:]}")
-        (folder / "installed").touch()
+    folder = install_from_npm(pytestconfig.cache, "acp", HERE / "package.json")
+    shutil.copy(HERE / "client.mjs", folder)
     return folder
 
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,7 @@ import pytest
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.models import ToolResult
 from amplifier_tool_mcp import mount
-from tests.programs import require
+from tests.programs import install_from_npm, install_from_pypi, require
 
 HERE = Path(__file__).parent
 SCRIPTED = str(HERE / "scripted.py")
@@ -123,33 +120,13 @@ def open_room(folder: Path) -> Callable[..., Any]:
 def everything(pytestconfig: pytest.Config) -> str:
     """The program of the npm package `@modelcontextprotocol/server-everything`, installed once."""
     require("node")
-    npm = require("npm")
-    assert pytestconfig.cache is not None
-    packages = (HERE / "package.json").read_bytes()
-    place = pytestconfig.cache.mkdir(f"mcp-npm-{sha256(packages).hexdigest()[:12]}")
-    if not (place / "installed").exists():
-        (place / "package.json").write_bytes(packages)
-        quiet = ("--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
-        _install([npm, "install", *quiet], place)
-    return str(place / "node_modules/@modelcontextprotocol/server-everything/dist/index.js")
+    folder = install_from_npm(pytestconfig.cache, "mcp-npm", HERE / "package.json")
+    return str(folder / "node_modules/@modelcontextprotocol/server-everything/dist/index.js")
 
 
 @pytest.fixture(scope="session")
 def clock(pytestconfig: pytest.Config) -> dict[str, Any]:
     """The server of the PyPI package `mcp-server-time`, installed once beside the SDK of this environment."""
-    assert pytestconfig.cache is not None
-    wanted = (HERE / "servers.txt").read_text().split()
-    place = pytestconfig.cache.mkdir(f"mcp-pypi-{sha256(repr(wanted).encode()).hexdigest()[:12]}")
-    if not (place / "installed").exists():
-        quiet = ("--quiet", "--disable-pip-version-check", "--no-deps")
-        _install([sys.executable, "-m", "pip", "install", *quiet, "--target", str(place), *wanted], place)
+    folder = install_from_pypi(pytestconfig.cache, "mcp-pypi", HERE / "servers.txt")
     program = ["-m", "mcp_server_time", "--local-timezone", "UTC"]
-    return {"command": sys.executable, "args": program, "env": {"PYTHONPATH": str(place)}}
-
-
-def _install(command: list[str], place: Path) -> None:
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        tell = pytest.fail if os.environ.get("CI") else pytest.skip
-        tell(f"{command[0]} cannot install a server: {done.stderr[-500:]}")
-    (place / "installed").touch()
+    return {"command": sys.executable, "args": program, "env": {"PYTHONPATH": str(folder)}}

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from amplifier_core.listening import stop_accepting
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
@@ -54,6 +56,7 @@ async def stop_server(server: uvicorn.Server, bound: socket.socket) -> None:
     """Refuse new connections, and wait for open requests; `Server.shutdown` would poll for them every 0.1 s."""
     state = server.server_state
     for each in server.servers:
+        await stop_accepting(each)
         each.close()
     bound.close()
     for connection in list(state.connections):

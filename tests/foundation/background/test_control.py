@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,6 +68,21 @@ async def test_a_process_that_is_stopped_is_not_waited_for() -> None:
         with pytest.raises(SessionConflict, match=r"does not answer at .*: nothing came within 0\.01 s; it may be"):
             await ask({"socket": str(path)}, "status", patience=0.01)
         never.set()
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_client_that_comes_at_the_end_harms_nobody(turns: int) -> None:
+    problems: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context))
+    path = socket_path()
+    with socket.socket(socket.AF_UNIX) as client:
+        async with answering(path, echo):
+            client.connect(str(path))
+            for _ in range(turns):  # of the loop: its connection is accepted, then given to the server
+                await asyncio.sleep(0)
+        for _ in range(3):
+            await asyncio.sleep(0)
+    assert problems == []
 
 
 async def test_a_request_that_does_not_end_is_explained_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
