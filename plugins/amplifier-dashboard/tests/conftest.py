@@ -115,5 +115,7 @@ def opened(browser: Browser, link: str, *, expected: str = "", **how: Any) -> It
     try:
         yield page
     finally:
+        problems = [each for each in problems if not expected or expected not in each]
+        shown = page.inner_text("body") if problems else ""
         context.close()
-    assert [each for each in problems if not expected or expected not in each] == []
+    assert not problems, shown

@@ -16,7 +16,7 @@ from amplifier_foundation.settings import read_settings
 from .conftest import LIVE, Served
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
 BUNDLE = """---
 bundle: {name: work}
@@ -50,6 +50,17 @@ def run(served: Served, tmp_path: Path) -> RunResult:
 def go(page: Page, served: Served, path: str) -> None:
     page.goto(served.address + path)
     page.wait_for_selector(LIVE)
+
+
+def test_an_answer_that_is_given_before_the_page_is_complete_counts(served: Served, page: Page, run: RunResult) -> None:
+    held: list[Route] = []
+    page.route("**/idiomorph.min.js", lambda route: held.append(route))
+    page.goto(f"{served.address}/flows/{run.run_id}", wait_until="commit")
+    page.get_by_role("button", name="Approve").click()
+    page.wait_for_function("document.readyState === 'interactive'")
+    held[0].continue_()
+    page.wait_for_selector("#questions form", state="detached")
+    page.wait_for_selector("button:has-text('Go on with the run')")
 
 
 def test_a_run_shows_its_graph_and_goes_on_when_its_question_is_answered(

@@ -1,16 +1,17 @@
 // Sends forms with `data-act` without leaving the page, and says what came of it. `data-ask` of a form or its button is asked first.
+// It runs before the page is read: a form that is sent by then has no token, and is refused.
 "use strict";
 (() => {
-  const toasts = document.getElementById("toasts");
+  const read = new Promise((done) => document.addEventListener("DOMContentLoaded", done, { once: true }));
   function say(text, failed) {
     const toast = document.createElement("p");
     toast.className = failed ? "toast failed" : "toast";
     toast.textContent = text;
-    toasts.append(toast);
+    document.getElementById("toasts").append(toast);
     setTimeout(() => toast.remove(), failed ? 12000 : 5000);
   }
-  const question = document.getElementById("ask");
   function ask(text) {
+    const question = document.getElementById("ask");
     document.getElementById("ask-text").textContent = text;
     question.returnValue = "no";
     question.showModal();
@@ -32,6 +33,7 @@
     if (!("act" in form.dataset)) return;
     event.preventDefault();
     const button = event.submitter;
+    await read;
     const text = button?.dataset.ask || form.dataset.ask;
     if (text && !(await ask(text))) return;
     const values = new FormData(form, button); // a disabled button adds nothing
