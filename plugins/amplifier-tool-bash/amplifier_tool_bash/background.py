@@ -60,10 +60,7 @@ class Background:
 
     async def close(self) -> None:
         """End all commands."""
-        for entry in self._entries.values():
-            entry.task.cancel()
-        for entry in list(self._entries.values()):
-            await self._end(entry)
+        await self._end(*self._entries.values())
         self._entries.clear()
 
     def _find(self, id: str) -> _Entry:
@@ -72,8 +69,11 @@ class Background:
             raise BashError("UnknownId", f"no command in the background has the id {id!r}; known are: {known}")
         return self._entries[id]
 
-    async def _end(self, entry: _Entry) -> None:
-        entry.task.cancel()
-        await asyncio.wait([entry.task])
-        with suppress(asyncio.CancelledError, Exception):
-            entry.task.result()
+    async def _end(self, *entries: _Entry) -> None:
+        await asyncio.sleep(0)  # each task has begun by then: one that is cancelled before would leave its command
+        for entry in entries:
+            entry.task.cancel()
+        for entry in entries:
+            await asyncio.wait([entry.task])
+            with suppress(asyncio.CancelledError, Exception):
+                entry.task.result()

@@ -27,6 +27,12 @@ def find_processes(mark: str) -> list[int]:
     return found
 
 
+def children() -> set[int]:
+    """Return the processes that this one has started."""
+    lists = [listed.read_text().split() for listed in Path("/proc/self/task").glob("*/children")]
+    return {int(pid) for each in lists for pid in each}
+
+
 async def until_gone(mark: str) -> None:
     """Wait until no process has `mark` among its arguments; the time limit of the tests ends it."""
     while find_processes(mark):
@@ -129,11 +135,22 @@ async def test_a_command_that_ended_in_the_background_tells_its_code_once(
 
 async def test_the_end_of_a_session_ends_its_commands(mount_tools: Any) -> None:
     coordinator = await mount_tools(grace=0.1)
-    for _ in range(2):
+    begun = [
         await coordinator.get("tools", "bash").execute({"command": "sleep 4711.6", "background": True})
+        for _ in range(2)
+    ]
+    assert [each.success for each in begun] == [True, True], begun
     await until_there("4711.6", 2)
     await coordinator.cleanup()
     await until_gone("4711.6")
+
+
+async def test_a_command_that_began_just_before_ends_with_its_session(mount_tools: Any) -> None:
+    before = children()
+    coordinator = await mount_tools()
+    assert (await coordinator.get("tools", "bash").execute({"command": "sleep 4711.9", "background": True})).success
+    await coordinator.cleanup()
+    assert children() <= before
 
 
 async def test_only_so_many_commands_run_in_the_background(mount_tools: Any) -> None:
