@@ -148,7 +148,11 @@ class Shell:
             return await Command.start(launch, where, output, self._make_listener())
         command = await TerminalCommand.start(terminals, launch, where, output, self._config.max_output_chars)
         call = self._find_call()
-        await self._coordinator.hooks.emit(TERMINAL, {"tool_call_id": call, "terminal_id": command.terminal})
+        try:
+            await self._coordinator.hooks.emit(TERMINAL, {"tool_call_id": call, "terminal_id": command.terminal})
+        except BaseException:  # the call is cancelled while a hook waits
+            await command.finish(0, self._config.grace)
+            raise
         return command
 
     async def read_output(self, given: dict[str, Any]) -> dict[str, Any]:

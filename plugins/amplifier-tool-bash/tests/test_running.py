@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from amplifier_core import ModuleCoordinator
+from amplifier_tool_bash.client_terminal import TERMINAL, TERMINALS
 from amplifier_tool_bash.output import Output
 from amplifier_tool_bash.tools import OUTPUT
 
@@ -151,6 +153,46 @@ async def test_a_command_that_began_just_before_ends_with_its_session(mount_tool
     assert (await coordinator.get("tools", "bash").execute({"command": "sleep 4711.9", "background": True})).success
     await coordinator.cleanup()
     assert children() <= before
+
+
+class Editor:
+    """Runs programs in terminals of its own, as an editor does."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, asyncio.subprocess.Process] = {}
+
+    async def create(self, argv: Sequence[str], folder: str, most: int) -> str:
+        self.open["t1"] = await asyncio.create_subprocess_exec(*argv, cwd=folder)
+        return "t1"
+
+    async def wait(self, terminal: str) -> int:
+        return await self.open[terminal].wait()
+
+    async def read_output(self, terminal: str) -> tuple[str, bool]:
+        return "", False
+
+    async def kill(self, terminal: str) -> None:
+        self.open[terminal].kill()
+
+    async def release(self, terminal: str) -> None:
+        del self.open[terminal]
+
+
+async def test_a_call_cancelled_before_its_terminal_is_told_leaves_no_command(mount_tools: Any) -> None:
+    told, editor, coordinator = asyncio.Event(), Editor(), await mount_tools()
+
+    async def wait(event: str, data: dict[str, Any]) -> None:
+        told.set()
+        await asyncio.Event().wait()
+
+    coordinator.hooks.register(TERMINAL, wait)
+    coordinator.register_capability(TERMINALS, editor)
+    call = asyncio.create_task(coordinator.get("tools", "bash").execute({"command": "sleep 4711.9"}))
+    await told.wait()
+    call.cancel()
+    await asyncio.wait([call])
+    assert (call.cancelled(), editor.open) == (True, {})
+    await until_gone("4711.9")
 
 
 async def test_only_so_many_commands_run_in_the_background(mount_tools: Any) -> None:
