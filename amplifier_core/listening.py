@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 
-async def stop_accepting(server: asyncio.Server) -> None:
-    """Accept no more connections, and let the accepted ones reach `server`, in its event loop; then it may be closed.
+async def close_server(server: asyncio.Server) -> None:
+    """Accept no more connections, and let the accepted ones reach `server`; then close it, in its event loop.
 
     A closed server takes none in, and leaves it open for good: https://github.com/python/cpython/issues/109564.
     """
@@ -14,3 +14,4 @@ async def stop_accepting(server: asyncio.Server) -> None:
     for each in server.sockets:
         loop.remove_reader(each)
     await asyncio.sleep(0)
+    server.close()

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -21,8 +22,13 @@ def require(program: str) -> str:
     """Return the path of a program. Skips the test where it is missing, and fails it there where `CI` is set."""
     path = shutil.which(program)
     if path is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{program} is not installed")
+        miss(f"{program} is not installed")
     return path
+
+
+def miss(what: str) -> NoReturn:
+    """Skip the test that misses something; fail it where `CI` is set, which has everything."""
+    (pytest.fail if os.environ.get("CI") else pytest.skip)(what)
 
 
 def install_from_npm(cache: pytest.Cache | None, name: str, packages: Path) -> Path:
@@ -53,7 +59,6 @@ def _install_once(command: Sequence[str], folder: Path) -> Path:
         if not installed.exists():
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
             if done.returncode != 0:
-                tell = pytest.fail if os.environ.get("CI") else pytest.skip
-                tell(f"{command[0]} cannot install {folder.name}: {done.stderr[-500:]}")
+                miss(f"{command[0]} cannot install {folder.name}: {done.stderr[-500:]}")
             installed.touch()
     return folder

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import AmplifierError
-from amplifier_core.listening import stop_accepting
+from amplifier_core.listening import close_server
 from amplifier_core.process_forks import close_in_forks
 
 from ..paths import data_home, make_private
@@ -81,8 +81,7 @@ async def answering(path: Path, handle: Callable[[str, Mapping[str, Any]], Await
     try:
         yield
     finally:
-        await stop_accepting(server)
-        server.close()
+        await close_server(server)
         for each in (*handling, *filter(None, streaming)):
             each.cancel()
         await asyncio.gather(*filter(None, streaming), return_exceptions=True)

@@ -20,7 +20,7 @@ from functools import cached_property
 from http import HTTPStatus
 from typing import Any, Self
 
-from amplifier_core.listening import stop_accepting
+from amplifier_core.listening import close_server
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class WireServer:
 
     async def __aexit__(self, *exc: object) -> None:
         if self._server is not None:
-            await stop_accepting(self._server)
+            await close_server(self._server)
         self.refuse()
         for _ in range(ACCEPTING):
             await asyncio.sleep(0)

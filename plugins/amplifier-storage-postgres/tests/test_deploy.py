@@ -24,6 +24,7 @@ from amplifier_foundation.cli import cli
 from amplifier_foundation.paths import data_home
 from amplifier_foundation.settings import read_settings
 from amplifier_storage_postgres.settings import read_settings as read_dsn
+from tests.programs import miss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +58,7 @@ def require_package(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{name} is missing: pip install 'amplifier[schemas]'")
+        miss(f"{name} is missing: pip install 'amplifier[schemas]'")
 
 
 def parse(command: list[str]) -> None:

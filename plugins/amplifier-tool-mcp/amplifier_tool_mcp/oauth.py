@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from amplifier_core.listening import stop_accepting
+from amplifier_core.listening import close_server
 
 from .errors import ServerError
 
@@ -160,8 +160,7 @@ class Callback:
         try:
             yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/callback"
         finally:
-            await stop_accepting(server)
-            server.close()
+            await close_server(server)
 
     async def _serve_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from amplifier_core.listening import stop_accepting
+from amplifier_core.listening import close_server
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -56,8 +56,7 @@ async def stop_server(server: uvicorn.Server, bound: socket.socket) -> None:
     """Refuse new connections, and wait for open requests; `Server.shutdown` would poll for them every 0.1 s."""
     state = server.server_state
     for each in server.servers:
-        await stop_accepting(each)
-        each.close()
+        await close_server(each)
     bound.close()
     for connection in list(state.connections):
         connection.shutdown()
