@@ -61,9 +61,23 @@ class Appends:
             session = session or _Session(self._tree.find(session_id))
             while (count := session.append(bodies, at)) is None:
                 session = _Session(self._tree.find(session_id))
-            self._open[session_id] = session
-            if len(self._open) > _OPEN:
-                self._close_oldest()
+            self._keep_open(session_id, session)
+            return count
+
+    def append_at_once(self, session_id: str, bodies: Sequence[bytes], at: int) -> int | None:
+        """Do as `append` does for a known session; None if it has to wait for another process, or fails.
+
+        Then nothing is written.
+        """
+        with self._using:
+            session = self._open.pop(session_id, None) or self._closed.pop(session_id, None)
+            if session is None:
+                return None
+            count = None
+            with suppress(StoreError):
+                count = session.append(bodies, at, waits=False)
+            if count is not None:
+                self._keep_open(session_id, session)
             return count
 
     def close(self) -> None:
@@ -73,12 +87,15 @@ class Appends:
                 session.close()
             self._open.clear()
 
-    def _close_oldest(self) -> None:
-        session_id, session = next(iter(self._open.items()))
-        self._open.pop(session_id).close()
-        self._closed[session_id] = session
-        if len(self._closed) > _KNOWN:
-            self._closed.pop(next(iter(self._closed)))
+    def _keep_open(self, session_id: str, session: _Session) -> None:
+        """Take the session used last; close the files of the oldest of too many."""
+        self._open[session_id] = session
+        if len(self._open) > _OPEN:
+            oldest_id, oldest = next(iter(self._open.items()))
+            self._open.pop(oldest_id).close()
+            self._closed[oldest_id] = oldest
+            if len(self._closed) > _KNOWN:
+                self._closed.pop(next(iter(self._closed)))
 
 
 class _Session:
@@ -93,14 +110,14 @@ class _Session:
         self._line = b""
         self._mark: Mark | None = None
 
-    def append(self, bodies: Sequence[bytes], at: int) -> int | None:
+    def append(self, bodies: Sequence[bytes], at: int, *, waits: bool = True) -> int | None:
         """Do as `Appends.append` does; return None if other files have replaced these.
 
-        Then, and after an error, the files are closed.
+        Then, and after an error, the files are closed. Whoever does not wait for the lock gets an error if it is held.
         """
         count = None
         try:
-            if self._hold_lock() and self._is_in_place():
+            if self._hold_lock(waits) and self._is_in_place():
                 mark = self._current_mark()
                 there = self._first + mark.count
                 if there == at and bodies:
@@ -128,7 +145,7 @@ class _Session:
         self._lock = self._transcript = -1
         self._inode = (0, 0)
 
-    def _hold_lock(self) -> bool:
+    def _hold_lock(self, waits: bool) -> bool:
         """Return whether the lock is held: a folder that was there before may be gone."""
         if self._lock < 0:
             try:
@@ -137,7 +154,7 @@ class _Session:
                 if self._version is None:
                     raise
                 return False
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        fcntl.flock(self._lock, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
 
     def _is_in_place(self) -> bool:

@@ -1,4 +1,4 @@
-"""Write in one thread, so no event loop waits for the disk."""
+"""Write in one thread, so no event loop waits for a slow disk; a quick one is not worth the way to a thread."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import threading
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from amplifier_core.disk_pace import DiskPace
 from amplifier_core.waking import call_in, watch_calls
 
 if TYPE_CHECKING:
@@ -29,6 +31,10 @@ class Worker:
         self._name = name
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._lock = threading.Lock()
+        self._pace = DiskPace()
+        self._unfinished = 0
+        self._in_use = threading.Lock()
+        """Held by whoever works."""
         self._thread: threading.Thread | None = None
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -41,8 +47,25 @@ class Worker:
                 # a daemon: a program without `close` ends all the same, and loses nothing acknowledged
                 self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
                 self._thread.start()
+            self._unfinished += 1
             self._jobs.put((work, future))
         return await future
+
+    def run_here(self, work: Callable[[], T]) -> T | None:
+        """Return the result of short work in this thread; None if other work is before it, or the disk was slow."""
+        if not self._pace.is_quick or self._unfinished or not self._in_use.acquire(blocking=False):
+            return None
+        try:
+            return self._time(work)
+        finally:
+            self._in_use.release()
+
+    def _time(self, work: Callable[[], T]) -> T:
+        start = perf_counter()
+        try:
+            return work()
+        finally:
+            self._pace.note(perf_counter() - start)
 
     def close(self) -> None:
         """Finish pending work and end the thread; idempotent."""
@@ -58,9 +81,12 @@ class Worker:
             work, future = job
             result, error = None, None
             try:
-                result = work()
+                with self._in_use:
+                    result = self._time(work)
             except Exception as raised:
                 error = raised
+            with self._lock:
+                self._unfinished -= 1
             with suppress(RuntimeError):  # its event loop has ended, and nobody waits
                 call_in(future.get_loop(), partial(_settle, future, result, error))
 

@@ -2,7 +2,8 @@
 
 A commit that makes its file longer has the file system write records of its own too, and takes twice as long: 300 µs,
 and 160 µs where the bytes are there (ext4; medians of 300 transactions of 2 KB). So zeros are appended after a commit,
-and the next ones overwrite them. SQLite begins the log again after 1,000 pages, and a log of that length grows no more.
+and the next ones overwrite them. SQLite begins the log again after 1,000 pages and the jobs of an event loop
+(`writer`), and a log of that length grows no more.
 
 Zeros are appended, and written at no place of our choice: whatever other processes write meanwhile, none of it is
 overwritten. A reader of the log stops at the first frame without the salt of the log's header
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 SMALLEST, LARGEST = 64 * 1024, 256 * 1024
 """Bytes that are appended at a time: as many as the log has, within these."""
-ENOUGH = 1_008 * (4_096 + 24) + 32
-"""Bytes of a log that grows no more: SQLite begins it again after the commit that reaches 1,000 frames of a page."""
+ENOUGH = (1_000 + 256) * (4_096 + 24) + 32
+"""Bytes of a log that grows no more: 1,000 frames of a page, and those of 32 jobs with eight pages each."""
 SPARED = 64 * 1024 * 1024
 """Bytes of a disk that are left to others."""
 
@@ -36,6 +37,13 @@ class LogRoom:
         self._log = f"{path}-wal"
         self._end = 0
         """The length of the log when it was seen last: a longer one has no room."""
+
+    def has_log_grown(self) -> bool:
+        """Return whether there may be something to do."""
+        try:
+            return self._end != os.stat(self._log).st_size
+        except OSError:
+            return False
 
     def keep(self) -> None:
         """Append zeros if the log has grown; nothing happens where that is impossible."""

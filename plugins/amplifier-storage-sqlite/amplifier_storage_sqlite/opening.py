@@ -32,6 +32,8 @@ CHECKED_AT_OPEN = 1024 * 1024
 """Bytes of the largest file checked completely at every opening: all rows are looked up in all indexes, in 5 ms."""
 
 
+FRAMES = 1_000
+"""Pages in the log from which a commit folds it into the file: SQLite's default."""
 MOST_KNOWN = 256
 """Records that a writing connection knows; some kilobytes each."""
 
@@ -49,9 +51,18 @@ class WritingConnection(sqlite3.Connection):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._patience: float = kwargs["timeout"]
+        self._is_hurried = False
         self.known_sessions: dict[str, KnownSession] = {}
         self.last_number: int | None = None
         self._version = -1
+
+    def hurry(self, is_hurried: bool) -> None:
+        """Let the next transactions wait for no other process and leave the log as it is; or do both, as at first."""
+        if is_hurried != self._is_hurried:
+            self.execute(f"PRAGMA busy_timeout = {0 if is_hurried else round(self._patience * 1000)}")
+            self.execute(f"PRAGMA wal_autocheckpoint = {0 if is_hurried else FRAMES}")
+            self._is_hurried = is_hurried
 
     def begin(self) -> None:
         """Begin a transaction that writes."""

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplifier_core.ids import validate_session_id
@@ -37,7 +38,6 @@ T = TypeVar("T")
 
 SMALL = 64
 """Most rows read on the event loop; a thread reads more: it takes longer and blocks nobody."""
-
 _FOUND = 20
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{0,128}")
 
@@ -70,19 +70,19 @@ class SqliteStore(SqliteDocuments, SqliteViews):
             if session_id is not None:
                 validate_session_id(session_id)
         row = SESSIONS.row(record)
-        return await self._writer.run(lambda db: sessions.create(db, row))
+        return await self._writer.run(lambda db: sessions.create(db, row), row.values())
 
     async def append(self, session_id: str, messages: Sequence[Message], *, at: int) -> int:
         """Add messages after the first `at`. Raises `TypeError`, naming the place, for a value without a JSON form."""
         validate_session_id(session_id)
         bodies = [dumps(message, f"messages[{index}]") for index, message in enumerate(messages)]
-        return await self._writer.run(lambda db: sessions.append(db, session_id, bodies, at, _now()))
+        return await self._writer.run(lambda db: sessions.append(db, session_id, bodies, at, _now()), bodies)
 
     async def update(self, session_id: str, **changes: Any) -> None:
         """Change fields of the record."""
         validate_session_id(session_id)
         columns = _session_changes(changes)
-        await self._writer.run(lambda db: sessions.update(db, session_id, columns))
+        await self._writer.run(lambda db: sessions.update(db, session_id, columns), columns.values())
 
     async def get(self, session_id: str) -> SessionRecord:
         """Return the record."""
@@ -159,13 +159,14 @@ class SqliteStore(SqliteDocuments, SqliteViews):
 
     async def emit(self, event: SessionEvent) -> SessionEvent:
         """Append to the log."""
-        rows = [EVENTS.row(event)]
-        return number_events([event], await self._writer.run(lambda db: inbox.emit(db, rows)))[0]
+        row = EVENTS.row(event)
+        numbers = await self._writer.run(lambda db: inbox.emit(db, [row]), row.values())
+        return number_events([event], numbers)[0]
 
     async def receive(self, event: SessionEvent, origin: str) -> SessionEvent | None:
         """Append an event of another site to the log; None if it came before."""
         row, column = EVENTS.row(event), plain(origin, "origin")
-        sequence = await self._writer.run(lambda db: inbox.receive(db, row, column, micros(_now())))
+        sequence = await self._writer.run(lambda db: inbox.receive(db, row, column, micros(_now())), row.values())
         return None if sequence is None else replace(event, sequence=sequence)
 
     async def events(
@@ -211,7 +212,8 @@ class SqliteStore(SqliteDocuments, SqliteViews):
         row = {**DELIVERIES.row(delivery), **found_by}
         given = (event.state, False), (event.state_changes, True)
         states = [encode_state(state, merge=merge) for state, merge in given if state is not None]
-        stored = await self._writer.run(lambda db: inbox.enqueue(db, row, states, admission))
+        written = chain(row.values(), *(row for each in states for row in each.rows))
+        stored = await self._writer.run(lambda db: inbox.enqueue(db, row, states, admission), written)
         if stored is None or admission is None:
             return delivery if stored else None
         due, stored_reason = moment(int(stored["available_at"] or 0)), unplain(stored["reason"])
@@ -228,7 +230,7 @@ class SqliteStore(SqliteDocuments, SqliteViews):
         """Store a trigger's state without an event, or change some keys of it."""
         columns = plain(project, "project"), plain(trigger, "trigger")
         rows = encode_state(state, merge=merge)
-        await self._writer.run(lambda db: inbox.save_trigger_state(db, *columns, rows))
+        await self._writer.run(lambda db: inbox.save_trigger_state(db, *columns, rows), chain(*rows.rows))
 
     async def claim(
         self, project: str, queue: str, *, owner: str, lease: float, session_id: str, now: datetime | None = None
@@ -238,12 +240,12 @@ class SqliteStore(SqliteDocuments, SqliteViews):
         now = now or _now()
         values = encode({"project": project, "queue": queue, "owner": owner, "session_id": session_id})
         values |= {"now": micros(now), "lease_until": _lease_end(now, lease)}
-        return await self._writer.run(lambda db: inbox.claim(db, values))
+        return await self._writer.run(lambda db: inbox.claim(db, values), ())
 
     async def renew(self, delivery: Delivery, *, lease: float, now: datetime | None = None) -> None:
         """Extend the lease, as long as nobody else has claimed the delivery since."""
         changes: dict[str, Column] = {"lease_until": _lease_end(now or _now(), lease)}
-        await self._writer.run(lambda db: inbox.advance(db, delivery, changes))
+        await self._writer.run(lambda db: inbox.advance(db, delivery, changes), ())
 
     async def commit(
         self,
@@ -298,8 +300,10 @@ class SqliteStore(SqliteDocuments, SqliteViews):
         rows = [EVENTS.row(event) for event in emits]
         changed = encode({**changes, "lease_until": 0, "updated": _now()})
         of_documents = self._encode(documents)
+        written = chain(changed.values(), (columns or {}).values(), *(row.values() for row in rows))
         finished = await self._writer.run(
-            lambda db: inbox.finish(db, delivery, changed, rows, session_id, columns, of_documents)
+            lambda db: inbox.finish(db, delivery, changed, rows, session_id, columns, of_documents),
+            None if documents else written,
         )
         return number_events(emits, finished)
 

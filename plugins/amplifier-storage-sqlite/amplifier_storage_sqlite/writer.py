@@ -1,4 +1,9 @@
-"""Write in one thread; jobs waiting together share one transaction and one flush to the disk."""
+"""Write in one thread; jobs waiting together share one transaction and one flush to the disk.
+
+A short job that waits alone is carried out in its event loop while the disk is quick: nobody else has to wait for it
+there, and it takes half of the time. What does not succeed at once is left to the thread: it waits for other processes,
+repairs indexes, and tells what is wrong. A loop leaves the log to the thread too, which folds it into the file.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +13,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
+from amplifier_core.disk_pace import DiskPace
 from amplifier_core.waking import call_in, watch_calls
 
 from .faults import closed_error, is_index_damage, store_error
@@ -18,7 +25,7 @@ from .opening import place_of, require_place
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from .opening import WritingConnection
@@ -30,6 +37,11 @@ AnyFuture: TypeAlias = "Future[Any] | asyncio.Future[Any]"
 Outcome: TypeAlias = "tuple[Any, Exception | None]"
 Attempt: TypeAlias = "Callable[[Work], Outcome]"
 
+IN_A_ROW = 32
+"""Jobs carried out in event loops, at most, until the thread has one, and folds the log into the file."""
+SHORT = 64 * 1024
+"""Characters and bytes that a short job writes, at most."""
+
 
 class Job(NamedTuple):
     """Hold a function with its future; the future belongs to `loop`, or to no loop and any thread."""
@@ -37,6 +49,7 @@ class Job(NamedTuple):
     work: Work
     future: AnyFuture
     loop: Loop
+    is_short: bool = False
 
 
 class HalfDone(Exception):
@@ -59,9 +72,11 @@ class Writer:
         self._lock = threading.Lock()
         self._closed = False
         self._is_repaired = False
-        self._in_use = threading.Lock()  # the connection; held for good once it is closed
+        self._pace = DiskPace()
+        self._left_to_loop = IN_A_ROW
+        self._in_use = threading.Lock()  # the connection and the order of jobs; held for good once it is closed
         self.committed: Callable[[], None] | None = None
-        """Called in the thread of this writer after each commit."""
+        """Called after each commit, in the thread that made it."""
         self._place = place_of(path)
         self._room = LogRoom(path)
         # a daemon: a program without `close` ends all the same, and loses nothing acknowledged
@@ -79,14 +94,18 @@ class Writer:
         self._put(Job(work, future, None))
         return future
 
-    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do as `submit` does, and wait; a cancelled caller does not learn the result."""
+    async def run(self, work: Callable[[sqlite3.Connection], T], values: Iterable[object] | None = None) -> T:
+        """Do as `submit` does, and wait; a cancelled caller does not learn the result.
+
+        Work on a few rows, with these short `values`, is carried out in this event loop while the disk is quick.
+        """
         import asyncio  # not at import: reads need none
 
         loop = asyncio.get_running_loop()
         watch_calls(loop)
         future: asyncio.Future[T] = loop.create_future()
-        self._put(Job(work, future, loop))
+        is_short = values is not None and sum(len(each) for each in values if isinstance(each, str | bytes)) <= SHORT
+        self._put(Job(work, future, loop, is_short))
         return await future
 
     def read_idle(self, query: Callable[[sqlite3.Connection], T]) -> T | None:
@@ -130,31 +149,81 @@ class Writer:
             loop.call_soon(self._call, loop)
 
     def _call(self, loop: Loop) -> None:
+        """Carry out a single short job, or let the thread carry out what waits."""
         with self._lock:
             self._calling.discard(loop)
-        self._calls.put(None)
+        is_done = False
+        if self._pace.is_quick and self._left_to_loop and self._in_use.acquire(blocking=False):
+            try:
+                is_done = self._carry_out_here()
+            finally:
+                self._in_use.release()
+        if is_done and self.committed is not None:
+            self.committed()
+        if not is_done or self._room.has_log_grown():
+            self._calls.put(None)
+
+    def _carry_out_here(self) -> bool:
+        """Carry out the waiting job in this thread, if it is a single short one; return whether that succeeded."""
+        with self._lock:
+            if len(self._jobs) != 1 or not self._jobs[0].is_short:
+                return False
+            job = self._jobs.pop()
+        start = perf_counter()
+        try:
+            outcome = self._try_at_once(job.work)
+        except BaseException:  # Ctrl-C in a program without a handler
+            self._roll_back()
+            job.future.cancel()
+            raise
+        if outcome is None:
+            self._roll_back()
+            with self._lock:
+                self._jobs.insert(0, job)
+            return False
+        self._pace.note(perf_counter() - start)
+        self._left_to_loop -= 1
+        _resolve([(job.future, outcome)])
+        return True
+
+    def _try_at_once(self, work: Work) -> Outcome | None:
+        """Return the outcome of a transaction that waits for no other process; None if it fails, to be undone."""
+        self._db.hurry(True)
+        try:
+            require_place(self._path, self._place)
+            self._db.begin()
+            outcome = work(self._db), None
+        except Exception:
+            return None
+        try:
+            self._db.execute("COMMIT")
+        except sqlite3.Error:
+            return None
+        return outcome
 
     def _run(self) -> None:
-        while batch := self._next_batch():
-            with self._in_use:
-                outcomes = self._carry_out(batch)
-            _notify(batch, outcomes)
-            if self.committed is not None:
-                self.committed()
+        while self._carry_out_waiting():
             self._room.keep()
         self._in_use.acquire()
         self._db.close()
 
-    def _next_batch(self) -> list[Job]:
-        """Wait for jobs and return all of them; none after the last."""
-        while True:
-            self._calls.get()
+    def _carry_out_waiting(self) -> bool:
+        """Wait for a call, carry out all waiting jobs if there are any; return whether more can come."""
+        self._calls.get()
+        if not self._jobs and not self._closed:
+            return True
+        with self._in_use:
             with self._lock:
-                batch, self._jobs = self._jobs, []
-                if batch and self._closed:
-                    self._calls.put(None)  # for the next call
-                if batch or self._closed:
-                    return batch
+                batch, self._jobs, is_open = self._jobs, [], not self._closed
+            start = perf_counter()
+            self._db.hurry(False)
+            outcomes = self._carry_out(batch) if batch else []
+            self._pace.note(perf_counter() - start)
+            self._left_to_loop = IN_A_ROW
+        _notify(batch, outcomes)
+        if batch and self.committed is not None:
+            self.committed()
+        return is_open
 
     def _carry_out(self, batch: list[Job]) -> list[Outcome]:
         try:

@@ -1,0 +1,150 @@
+"""Write in the event loop what is short, alone, and waits for nobody; everything else goes to the thread."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from amplifier_core import disk_pace
+from amplifier_core.errors import SessionConflict, StoreUnavailable
+from amplifier_core.storage import SessionRecord
+from amplifier_storage_sqlite import log_room, open_sqlite
+from amplifier_storage_sqlite.writer import IN_A_ROW, SHORT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from amplifier_storage_sqlite.store import SqliteStore
+
+TURN = [{"text": "x" * 1000}, {"text": "y" * 1000}]
+
+
+@pytest.fixture(autouse=True)
+def _is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take writes for quick that a busy machine holds up."""
+    monkeypatch.setattr(disk_pace, "QUICK", 30.0)
+
+
+def _place(_: sqlite3.Connection) -> bool:
+    """Return whether this thread is the one of the tests."""
+    return threading.current_thread() is threading.main_thread()
+
+
+async def _is_in_loop(store: SqliteStore, size: int = 0) -> bool:
+    return await store._writer.run(_place, ["x" * size])
+
+
+async def test_a_short_write_that_waits_alone_is_carried_out_in_the_loop(store: SqliteStore) -> None:
+    assert await _is_in_loop(store, SHORT)
+    assert not await _is_in_loop(store, SHORT + 1)
+    assert not await store._writer.run(_place)  # whoever gives no values does not know how long it takes
+    assert await asyncio.gather(_is_in_loop(store), _is_in_loop(store)) == [False, False]
+    assert await _is_in_loop(store)
+
+
+async def test_a_slow_write_sends_the_next_ones_to_the_thread(store: SqliteStore) -> None:
+    store._writer._pace.note(60.0)
+    places = [await _is_in_loop(store) for _ in range(disk_pace.ENOUGH)]
+    assert not any(places)
+
+
+async def test_the_thread_gets_one_in_a_row_and_keeps_the_log_short(store: SqliteStore, path: Path) -> None:
+    await store.create(SessionRecord("s"))
+    for turn in range(1000):
+        await store.append("s", TURN, at=2 * turn)
+    log = path.with_name(path.name + "-wal").stat().st_size
+    assert log <= log_room.ENOUGH + log_room.LARGEST
+    places = [await _is_in_loop(store) for _ in range(2 * IN_A_ROW)]
+    assert not all(places)
+
+
+async def test_the_loop_goes_on_while_another_process_writes(store: SqliteStore, path: Path) -> None:
+    await store.create(SessionRecord("s"))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        appending = asyncio.ensure_future(store.append("s", TURN, at=0))
+        for _ in range(5):
+            await asyncio.sleep(0)  # a loop that waited for the other one would end with its time limit
+        assert not appending.done()
+        other.execute("COMMIT")
+    assert await appending == 2
+    assert await store.read("s") == TURN
+
+
+async def test_what_fails_in_the_loop_fails_as_in_the_thread(store: SqliteStore) -> None:
+    await store.create(SessionRecord("s"))
+    places = []
+
+    def work(db: sqlite3.Connection) -> None:
+        places.append(_place(db))
+        db.execute("UPDATE sessions SET name = 'half done'")
+        raise ValueError("after a change")
+
+    with pytest.raises(ValueError, match="after a change"):
+        await store._writer.run(work, ())
+    assert places[0] and not places[-1]
+    with pytest.raises(SessionConflict):
+        await store.append("s", TURN, at=7)
+    assert (await store.get("s")).name == ""
+    assert await store.append("s", TURN, at=0) == 2
+
+
+async def test_an_interrupted_write_is_undone_and_the_store_goes_on(path: Path) -> None:
+    """A program without a handler for Ctrl-C gets it in the middle of a write."""
+
+    def interrupt(db: sqlite3.Connection) -> None:
+        db.execute("UPDATE sessions SET name = 'half done'")
+        raise KeyboardInterrupt
+
+    def program() -> None:
+        async def main() -> None:
+            store = open_sqlite({"path": path})
+            opened.append(store)
+            await store.create(SessionRecord("s"))
+            await store._writer.run(interrupt, ())
+
+        asyncio.run(main())
+
+    opened: list[SqliteStore] = []
+    with pytest.raises(KeyboardInterrupt):
+        await asyncio.to_thread(program)
+    [store] = opened
+    assert (await store.get("s")).name == ""
+    assert await store.append("s", TURN, at=0) == 2
+    await store.close()
+
+
+async def test_writes_keep_their_order_behind_those_of_the_thread(store: SqliteStore) -> None:
+    await store.create(SessionRecord("s"))
+    begun, may_end = threading.Event(), threading.Event()
+
+    def hold_up(_: sqlite3.Connection) -> None:
+        begun.set()
+        assert may_end.wait(20)
+
+    held = asyncio.ensure_future(store._writer.run(hold_up))
+    assert await asyncio.to_thread(begun.wait, 20)
+    appends = []
+    for turn in range(3):
+        appends.append(asyncio.ensure_future(store.append("s", TURN, at=2 * turn)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    may_end.set()
+    assert await asyncio.gather(*appends) == [2, 4, 6]
+    await held
+
+
+async def test_a_closed_store_takes_no_write_in_the_loop(path: Path) -> None:
+    store = open_sqlite({"path": path})
+    await store.create(SessionRecord("s"))
+    last = asyncio.ensure_future(store.append("s", TURN, at=0))
+    await asyncio.sleep(0)  # it waits for its turn in the loop
+    await store.close()
+    assert await last == 2
+    with pytest.raises(StoreUnavailable):
+        await store.append("s", TURN, at=2)
