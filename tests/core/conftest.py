@@ -204,6 +204,6 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     folder.mkdir()
     monkeypatch.syspath_prepend(folder)
     yield Site(folder)
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():  # at once: a garbage collection within `list` may import
         if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
             del sys.modules[name]

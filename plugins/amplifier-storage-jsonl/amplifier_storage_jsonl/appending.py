@@ -65,18 +65,11 @@ class Appends:
             return count
 
     def append_at_once(self, session_id: str, bodies: Sequence[bytes], at: int) -> int | None:
-        """Do as `append` does for a known session; None if it has to wait for another process, or fails.
-
-        Then nothing is written.
-        """
+        """Do as `append` does for a known session; None for another, or if another process holds its lock."""
         with self._using:
             session = self._open.pop(session_id, None) or self._closed.pop(session_id, None)
-            if session is None:
-                return None
-            count = None
-            with suppress(StoreError):
-                count = session.append(bodies, at, waits=False)
-            if count is not None:
+            count = session.append(bodies, at, waits=False) if session else None
+            if session and count is not None:
                 self._keep_open(session_id, session)
             return count
 
@@ -111,9 +104,9 @@ class _Session:
         self._mark: Mark | None = None
 
     def append(self, bodies: Sequence[bytes], at: int, *, waits: bool = True) -> int | None:
-        """Do as `Appends.append` does; return None if other files have replaced these.
+        """Do as `Appends.append` does; return None if other files have replaced these, or to wait for the lock.
 
-        Then, and after an error, the files are closed. Whoever does not wait for the lock gets an error if it is held.
+        Then, and after an error, the files are closed.
         """
         count = None
         try:
@@ -146,7 +139,7 @@ class _Session:
         self._inode = (0, 0)
 
     def _hold_lock(self, waits: bool) -> bool:
-        """Return whether the lock is held: a folder that was there before may be gone."""
+        """Return whether the lock is held: a folder that was there before may be gone, or another process hold it."""
         if self._lock < 0:
             try:
                 self._lock = open_file(self._folder.lock, os.O_RDWR | os.O_CREAT)
@@ -154,7 +147,10 @@ class _Session:
                 if self._version is None:
                     raise
                 return False
-        fcntl.flock(self._lock, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
         return True
 
     def _is_in_place(self) -> bool:

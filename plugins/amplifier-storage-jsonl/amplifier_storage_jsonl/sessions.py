@@ -45,18 +45,12 @@ class Sessions:
 
     def append(self, session_id: str, bodies: Sequence[bytes], at: int) -> int:
         """Add messages at the end, position `at`; return the new count."""
-        count = self._appends.append(session_id, bodies, at)
-        if count != at:
-            raise SessionConflict(
-                session_id,
-                f"session '{session_id}' has {count} messages, not {at}: somebody else wrote it. Resume it to go on",
-            )
-        return at + len(bodies)
+        return _count(session_id, self._appends.append(session_id, bodies, at), at, bodies)
 
     def append_at_once(self, session_id: str, bodies: Sequence[bytes], at: int) -> int | None:
-        """Do as `append` does if it waits for nobody and succeeds, else nothing: then return None."""
-        count = self._appends.append_at_once(session_id, bodies, at)
-        return at + len(bodies) if count == at else None
+        """Do as `append` does; None if that would read files anew or wait for another process."""
+        there = self._appends.append_at_once(session_id, bodies, at)
+        return None if there is None else _count(session_id, there, at, bodies)
 
     def update(self, session_id: str, changes: Mapping[str, Any]) -> None:
         """Change members of `metadata.json`; those of other tools stay."""
@@ -176,3 +170,13 @@ def new_document(record: SessionRecord) -> dict[str, Any]:
 def changed_document(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the changed members of an update. Raises `TypeError` for a value without a stored form."""
     return to_document({**changes, "updated": datetime.now(UTC)})
+
+
+def _count(session_id: str, there: int, at: int, bodies: Sequence[bytes]) -> int:
+    """Return the count after an append to `there` messages. Raises `SessionConflict` when they were not `at`."""
+    if there != at:
+        raise SessionConflict(
+            session_id,
+            f"session '{session_id}' has {there} messages, not {at}: somebody else wrote it. Resume it to go on",
+        )
+    return at + len(bodies)

@@ -38,13 +38,6 @@ class LogRoom:
         self._end = 0
         """The length of the log when it was seen last: a longer one has no room."""
 
-    def has_log_grown(self) -> bool:
-        """Return whether there may be something to do."""
-        try:
-            return self._end != os.stat(self._log).st_size
-        except OSError:
-            return False
-
     def keep(self) -> None:
         """Append zeros if the log has grown; nothing happens where that is impossible."""
         with suppress(OSError):

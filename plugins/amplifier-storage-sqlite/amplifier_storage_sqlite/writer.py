@@ -158,9 +158,9 @@ class Writer:
                 is_done = self._carry_out_here()
             finally:
                 self._in_use.release()
-        if is_done and self.committed is not None:
-            self.committed()
-        if not is_done or self._room.has_log_grown():
+        if is_done:
+            self._follow_up()
+        else:
             self._calls.put(None)
 
     def _carry_out_here(self) -> bool:
@@ -177,7 +177,6 @@ class Writer:
             job.future.cancel()
             raise
         if outcome is None:
-            self._roll_back()
             with self._lock:
                 self._jobs.insert(0, job)
             return False
@@ -187,31 +186,31 @@ class Writer:
         return True
 
     def _try_at_once(self, work: Work) -> Outcome | None:
-        """Return the outcome of a transaction that waits for no other process; None if it fails, to be undone."""
+        """Return the outcome of a transaction; None if it must wait for another process or `work` fails."""
         self._db.hurry(True)
         try:
             require_place(self._path, self._place)
             self._db.begin()
-            outcome = work(self._db), None
+            result = work(self._db)
         except Exception:
+            self._roll_back()
             return None
         try:
             self._db.execute("COMMIT")
-        except sqlite3.Error:
-            return None
-        return outcome
+        except sqlite3.Error as error:
+            self._roll_back()
+            return None, store_error(self._path, error)
+        return result, None
 
     def _run(self) -> None:
         while self._carry_out_waiting():
-            self._room.keep()
+            pass
         self._in_use.acquire()
         self._db.close()
 
     def _carry_out_waiting(self) -> bool:
-        """Wait for a call, carry out all waiting jobs if there are any; return whether more can come."""
+        """Wait for a call and carry out all waiting jobs; return whether more can come."""
         self._calls.get()
-        if not self._jobs and not self._closed:
-            return True
         with self._in_use:
             with self._lock:
                 batch, self._jobs, is_open = self._jobs, [], not self._closed
@@ -221,9 +220,14 @@ class Writer:
             self._pace.note(perf_counter() - start)
             self._left_to_loop = IN_A_ROW
         _notify(batch, outcomes)
-        if batch and self.committed is not None:
-            self.committed()
+        self._follow_up()
         return is_open
+
+    def _follow_up(self) -> None:
+        """Tell of a commit, and make room for the next one."""
+        if self.committed is not None:
+            self.committed()
+        self._room.keep()
 
     def _carry_out(self, batch: list[Job]) -> list[Outcome]:
         try:

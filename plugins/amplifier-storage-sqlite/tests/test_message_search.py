@@ -147,9 +147,9 @@ async def test_a_search_goes_on_after_compaction_backup_and_salvage(store: Sqlit
 
 
 async def test_a_turn_pays_nothing_for_the_index(store: SqliteStore) -> None:
+    store._writer._pace.note(60)  # all in the thread: to write elsewhere than before has statements of its own
     await _say(store, "a", "word")
     taken = list[int]()
-    store._writer._pace.note(60)  # all in the thread: to write elsewhere than before has statements of its own
     for _ in range(2):
         numbers = itertools.count()
         store._writer._db.set_progress_handler(lambda numbers=numbers: 0 * next(numbers), 1)

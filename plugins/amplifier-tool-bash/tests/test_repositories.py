@@ -66,7 +66,9 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     folder = tmp_path / "r"
     shell(
-        f"git init -q {folder}; cd {folder}; for n in 1 2; do echo $n >>f; git add f; git commit -qm $n; done", tmp_path
+        f"git init -q {folder}; cd {folder}; touch same;"
+        "for n in 1 2; do echo $n >>f; git add .; git commit -qm $n; done",
+        tmp_path,
     )
     (tmp_path / "run").write_text(f"#!/bin/sh\necho x >>{tmp_path}/ran\ncat $1 2>/dev/null\n")
     (tmp_path / "run").chmod(0o755)
@@ -89,10 +91,11 @@ def ran(readings: tuple[str, ...], folder: Path) -> list[str]:
     """Run commands; return those that ran a program of the repository."""
     trace = folder.parent / "ran"
     found = []
-    for command in readings:
+    for time, command in enumerate(readings, 1):
         for file in folder.rglob("f"):
             file.write_text(f"{command}\n")
-            os.utime(file, (1, 1))  # git looks at its content again
+        for file in (*folder.rglob("f"), *folder.rglob("same")):
+            os.utime(file, (time, time))  # git looks at its content again, and writes its index where that is the same
         where = folder / "s" if (folder / "s" / "f").exists() and not (folder / "f").exists() else folder
         subprocess.run(shlex.split(command), cwd=where, capture_output=True, stdin=subprocess.DEVNULL, check=False)
         if trace.exists():
