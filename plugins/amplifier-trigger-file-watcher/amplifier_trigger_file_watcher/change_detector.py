@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import sys
+import time
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from amplifier_core.errors import TriggerError
 
 from .debounce import Debounce
+from .manifest import folders_above
 
 if TYPE_CHECKING:
     import asyncio
@@ -49,6 +52,21 @@ class Observer(Protocol):
         """Watch this folder from now on. Raises `OSError`."""
         ...
 
+    def add_barrier(self) -> float:
+        """Return the time: a path that appears from now on is noticed as since this time or a later one.
+
+        One that appeared before is noticed as since an earlier time, however late the system tells of it. Return 0
+        where the order is not known.
+        """
+        ...
+
+    def watched_since(self, folders: Iterable[str]) -> float:
+        """Return the time since which all these folders are watched, `inf` if one is not or that is not known.
+
+        A folder that was made, moved or replaced is watched anew; until then nothing tells of changes in it.
+        """
+        ...
+
 
 class ChangeDetector:
     """Collects paths that may have changed: from the system's events or, without those, from regular looks."""
@@ -60,7 +78,7 @@ class ChangeDetector:
         )
         self._name, self._config, self._scope, self._manifest, self._clock = name, config, scope, manifest, clock
         self._noticed: list[str] = []
-        self._appeared: set[str] = set()
+        self._appeared: dict[str, float] = {}
         self._wake: asyncio.Event | None = None
         self._observer: Observer | None = None
         self._poller: Poller | None = None
@@ -110,7 +128,7 @@ class ChangeDetector:
 
         look = self._choose_look()
         if look is not None and (start := self._clock.monotonic()) >= self._next_look:
-            self._notice(dict.fromkeys(await asyncio.to_thread(look), False))
+            self._notice(dict.fromkeys(await asyncio.to_thread(look), 0.0))
             now = self._clock.monotonic()
             self._next_look = now + max(self._config.poll_interval, SHARE_OF_TIME * (now - start))
         noticed, self._noticed = self._noticed, []
@@ -125,11 +143,20 @@ class ChangeDetector:
         """Return the paths that have been left alone for long enough, and forget them."""
         return self._debounce.take_due(self._clock.monotonic())
 
-    def take_appeared(self, paths: Iterable[str]) -> set[str]:
-        """Return those of the paths that were created or moved here since the last call for them."""
-        appeared = self._appeared.intersection(paths)
-        self._appeared -= appeared
-        return appeared
+    def take_appeared(self, paths: Iterable[str]) -> dict[str, float]:
+        """Return those of the paths that were created or moved here since the last call for them.
+
+        With each comes a time before which it did not last appear, to compare with that of a barrier.
+        """
+        return {path: self._appeared.pop(path) for path in paths if path in self._appeared}
+
+    def add_barrier(self) -> float:
+        """Return a time that tells later appearances from those before; 0 where nothing does."""
+        return 0.0 if self._observer is None else self._observer.add_barrier()
+
+    def watched_since(self, path: str) -> float:
+        """Return the time since which all folders that a path lies in are watched; `inf` where that is not known."""
+        return math.inf if self._observer is None else self._observer.watched_since(folders_above(path))
 
     def seconds_left(self) -> float | None:
         """Return the seconds until `poll_changes` or `take_due` has something to do, None for ever."""
@@ -152,9 +179,9 @@ class ChangeDetector:
             return self._poller.look
         return self._manifest.find_changed_links if self._manifest.links else None
 
-    def _notice(self, paths: Mapping[str, bool]) -> None:
+    def _notice(self, paths: Mapping[str, float]) -> None:
         noticed = [path for path in paths if self._scope.counts(path) or self._scope.is_rules_file(path)]
-        self._appeared.update(path for path in noticed if paths[path])
+        self._appeared.update((path, paths[path]) for path in noticed if paths[path])
         self._noticed += noticed
         if self._poller is None and self._manifest.links and self._holds_link(paths):
             self._next_look = 0.0  # other links may lead through this one
@@ -163,7 +190,7 @@ class ChangeDetector:
         if self._wake is not None:
             self._wake.set()
 
-    def _holds_link(self, paths: Mapping[str, bool]) -> bool:
+    def _holds_link(self, paths: Mapping[str, float]) -> bool:
         files = (path for path, appeared in paths.items() if appeared and path and not path.endswith("/"))
         return any(map(self._manifest.is_link, files))
 
@@ -175,7 +202,7 @@ class ChangeDetector:
             raise TriggerError(self._name, reason) from error
         logger.warning("%s: %s. It is looked at every %g s instead", self._name, reason, self._config.poll_interval)
         await self._start_polling()
-        self._notice({"": True})  # everything may have changed meanwhile
+        self._notice({"": time.monotonic()})  # everything may have changed meanwhile
 
     async def _start_polling(self) -> None:
         import asyncio

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from itertools import count
 from threading import Lock
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING
 from watchdog.observers.inotify_c import CallbackId, InotifyConstants, InotifyFD, Mask
 
 if TYPE_CHECKING:
-    from watchdog.observers.inotify_c import WatchCallback, WatchDescriptor
+    from collections.abc import Callable
+
+    from watchdog.observers.inotify_c import InotifyEvent, WatchCallback, WatchDescriptor
 
 CHANGES = (
     InotifyConstants.IN_CLOSE_WRITE
@@ -25,6 +28,22 @@ CHANGES = (
 )
 """One mask for all folders: the system keeps the last one given for a folder, and several watchers may watch it."""
 
+BARRIER_PLACE = os.fsencode(os.devnull)
+"""A file that every system has, and no tree watches: trees watch folders."""
+
+
+class _Reader(InotifyFD):
+    """Calls back for the end of a watch, which watchdog keeps to itself when the watch was removed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends: dict[WatchDescriptor, Callable[[], None]] = {}
+
+    def handle_event(self, event: InotifyEvent) -> None:
+        super().handle_event(event)
+        if event.is_ignored and (reached := self.ends.pop(event.wd, None)) is not None:
+            reached()
+
 
 class SharedReader:
     """One reader with its thread, and the number of its users; take one by `take_reader`.
@@ -36,7 +55,8 @@ class SharedReader:
         self.every_write = every_write
         self.users = 0
         self._mask = Mask(CHANGES | (InotifyConstants.IN_MODIFY if every_write else 0))
-        self._reader = InotifyFD()
+        self._barriers = Lock()  # the system has one watch for a place; each barrier needs its own
+        self._reader = _Reader()
         self._reader.start()
 
     def watch(self, place: bytes, callback: WatchCallback) -> tuple[WatchDescriptor, CallbackId]:
@@ -47,6 +67,19 @@ class SharedReader:
     def forget(self, marks: list[tuple[WatchDescriptor, CallbackId]]) -> None:
         """Call back for some folders no more."""
         self._reader.remove_callbacks(marks)
+
+    def add_barrier(self, reached: Callable[[], None], callback: WatchCallback) -> None:
+        """Call `reached` in the thread, behind all events that the system has queued by now. Raises `OSError`.
+
+        The barrier is the event by which the system tells that a watch was removed; `callback` is the caller.
+        """
+        with self._barriers:
+            registration = CallbackId(next(_numbers))
+            watch = self._reader.add_callback(BARRIER_PLACE, InotifyConstants.IN_DELETE_SELF, callback, registration)
+            self._reader.ends[watch] = reached
+            self._reader.remove_callbacks([(watch, registration)])
+        if watch < 0:  # watchdog's answer for a place without permission
+            raise OSError(errno.EACCES, f"{os.devnull} cannot be watched")
 
     def stop(self) -> None:
         """End the thread; callbacks that are left hear that their folders are not watched any more."""

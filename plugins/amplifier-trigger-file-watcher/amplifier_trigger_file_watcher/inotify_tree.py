@@ -14,8 +14,10 @@ observer 2.1 to 2.2 times. At most 2 is allowed.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import stat
+import time
 from contextlib import suppress
 from threading import RLock
 from typing import TYPE_CHECKING
@@ -26,6 +28,8 @@ from .inotify_readers import SharedReader, give_back, take_reader
 from .observing import PathNotices
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from watchdog.observers.inotify_c import CallbackId, InotifyEvent
 
     from .observing import Notice
@@ -55,6 +59,7 @@ class InotifyTree(WatchCallback):
         self._folders: dict[WatchDescriptor, str] = {}
         self._watches: dict[str, WatchDescriptor] = {}
         self._registrations: dict[WatchDescriptor, CallbackId] = {}
+        self._begun: dict[WatchDescriptor, float] = {}
 
     async def start(self) -> None:
         """Begin to read the system's events. Raises `OSError`."""
@@ -89,6 +94,24 @@ class InotifyTree(WatchCallback):
             else:
                 self._remember(watch, folder, registration)
 
+    def add_barrier(self) -> float:
+        """Return the time: what the system has queued by now is noticed as since an earlier one.
+
+        Return 0 where a barrier cannot be had, as at the limit of watches.
+        """
+        now = time.monotonic()
+        with self._lock, suppress(OSError):
+            if self._reader is not None and (notices := self._notices) is not None:
+                self._reader.add_barrier(lambda: notices.advance(now), self)
+                return now
+        return 0.0
+
+    def watched_since(self, folders: Iterable[str]) -> float:
+        """Return the time since which all these folders are watched; `inf` if one is not."""
+        with self._lock:
+            watches = [self._watches.get(folder) for folder in folders]
+            return max(math.inf if watch is None else self._begun[watch] for watch in watches)
+
     def on_event(self, event: InotifyEvent) -> None:
         """Notice the path of an event; called by watchdog in the reader's thread, as are the next two."""
         with self._lock:
@@ -110,6 +133,7 @@ class InotifyTree(WatchCallback):
         with self._lock:
             folder = self._folders.pop(wd, None)
             self._registrations.pop(wd, None)
+            self._begun.pop(wd, None)
             if folder is not None and self._watches.get(folder) == wd:
                 del self._watches[folder]
 
@@ -121,16 +145,17 @@ class InotifyTree(WatchCallback):
             before, marks = self._forget_all()
             with suppress(OSError):  # without a reader, `enter` says so to the walker
                 self._reader = take_reader(every_write=self._every_write, instead_of=before)
+            assert self._notices is not None
+            self._notices.advance(time.monotonic())  # barriers may be lost, too
         if before is not None:
             _end_use(before, marks)
-        assert self._notices is not None
         self._notices.put("", appeared=True)
 
     def _forget_all(self) -> tuple[SharedReader | None, list[tuple[WatchDescriptor, CallbackId]]]:
         """Return the reader, and the marks of all folders, for `_end_use`."""
         reader, self._reader = self._reader, None
         marks = list(self._registrations.items())
-        for known in (self._folders, self._watches, self._registrations):
+        for known in (self._folders, self._watches, self._registrations, self._begun):
             known.clear()
         return reader, marks
 
@@ -144,6 +169,8 @@ class InotifyTree(WatchCallback):
             self._reader.forget([(watch, earlier)])
             if (before := self._folders[watch]) != folder and self._watches.get(before) == watch:
                 del self._watches[before]
+        if earlier is None or before != folder:
+            self._begun[watch] = time.monotonic()
         self._registrations[watch], self._folders[watch], self._watches[folder] = registration, folder, watch
 
     def _leave(self, folder: str) -> None:
@@ -151,7 +178,7 @@ class InotifyTree(WatchCallback):
         assert self._reader is not None
         for path in [path for path in self._watches if path.startswith(folder)]:
             watch = self._watches.pop(path)
-            del self._folders[watch]
+            del self._folders[watch], self._begun[watch]
             self._reader.forget([(watch, self._registrations.pop(watch))])
 
 

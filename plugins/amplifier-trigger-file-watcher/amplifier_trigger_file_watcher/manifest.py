@@ -235,7 +235,7 @@ class Manifest:
         """Yield the files below some folders, each once."""
         asked = set(folders)
         for folder in asked:
-            if asked.isdisjoint(_above(folder)) and self.counts(folder):
+            if asked.isdisjoint(folders_above(folder)) and self.counts(folder):
                 yield from self._walk(folder)
 
     def _walk(self, folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
@@ -299,7 +299,7 @@ def _fingerprint(path: str, status: os.stat_result, known: Fingerprint | None) -
     return Fingerprint(*facts, _content(path, status))
 
 
-def _above(path: str) -> Iterator[str]:
+def folders_above(path: str) -> Iterator[str]:
     """Yield the folders that a path lies in, the nearest first."""
     while path:
         path = path[: path.rfind("/", 0, -1) + 1]

@@ -5,7 +5,9 @@ watchdog calls from a thread of its own. `PathNotices` brings the paths to the e
 
 from __future__ import annotations
 
+import math
 import os
+import time
 import warnings
 from contextlib import suppress
 from threading import Lock
@@ -25,11 +27,11 @@ from watchdog.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from watchdog.observers.api import BaseObserver
 
-    Notice = Callable[[dict[str, bool]], None]
+    Notice = Callable[[dict[str, float]], None]
 
 EVENTS: list[type[FileSystemEvent]] = [
     *(DirCreatedEvent, DirDeletedEvent, DirMovedEvent),
@@ -43,8 +45,9 @@ BURST = 4096
 class PathNotices:
     """Paths on their way from any thread to `notice(paths)` on the event loop, each once while it waits.
 
-    The value of a path says whether it appeared: was created, or moved here. The path of a folder ends in a slash, and
-    '' is the watched folder itself: everything may have changed, and appeared when events were lost.
+    The value of a path that appeared, which was created or moved here, is a time before which that did not happen; of
+    any other it is 0. Times are `time.monotonic()`: the start, and those given to `advance`. The path of a folder ends
+    in a slash, and '' is the watched folder itself: everything may have changed, and appeared when events were lost.
     """
 
     def __init__(self, notice: Notice) -> None:
@@ -52,16 +55,22 @@ class PathNotices:
 
         self._notice, self._loop = notice, asyncio.get_running_loop()
         self._lock = Lock()
-        self._waiting: dict[str, bool] = {}
+        self._waiting: dict[str, float] = {}
+        self._since = time.monotonic()
 
     def put(self, path: str, *, appeared: bool = False) -> None:
         """Take a path, from any thread."""
         with self._lock:
             is_first = not self._waiting
-            self._waiting[path] = appeared or self._waiting.get(path, False)
+            self._waiting[path] = self._since if appeared else self._waiting.get(path, 0.0)
         if is_first:
             with suppress(RuntimeError):  # the loop was closed
                 self._loop.call_soon_threadsafe(self._deliver)
+
+    def advance(self, since: float) -> None:
+        """Take it that what is put from now on did not happen before this time."""
+        with self._lock:
+            self._since = max(self._since, since)
 
     def _deliver(self) -> None:
         with self._lock:
@@ -94,6 +103,14 @@ class FolderObserver(FileSystemEventHandler):
 
     def enter(self, folder: str) -> None:
         """Do nothing: the observer watches all folders below."""
+
+    def add_barrier(self) -> float:
+        """Return 0: watchdog's observers do not tell in which order things happened."""
+        return 0.0
+
+    def watched_since(self, folders: Iterable[str]) -> float:
+        """Return `inf`, for the same reason."""
+        return math.inf
 
     def dispatch(self, event: FileSystemEvent) -> None:
         """Turn one event of watchdog into paths."""

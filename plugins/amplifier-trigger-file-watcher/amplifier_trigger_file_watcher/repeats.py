@@ -2,6 +2,9 @@
 
 The session of the first event may have read the path in between. Without a second event, its last knowledge of the
 path would be wrong, though the path is as the event said.
+
+The operating system may tell of a change only when that has fired already. So each event has a barrier, the time of a
+moment before it: what is known to have happened earlier is no reason to fire again.
 """
 
 from __future__ import annotations
@@ -18,10 +21,11 @@ FIRST_PAUSE = 1.0
 
 
 class _Fired(NamedTuple):
-    """The last event of a path: its time, and the pause until the next repeat may come."""
+    """The last event of a path: its time, the pause until the next repeat may come, and its barrier."""
 
     at: float
     pause: float
+    barrier: float
 
 
 class Repeats:
@@ -35,21 +39,21 @@ class Repeats:
         self._fired: dict[str, _Fired] = {}
         self._due: dict[str, float] = {}
 
-    def note_event(self, path: str, now: float, *, again: bool) -> None:
+    def note_event(self, path: str, now: float, barrier: float = 0.0, *, again: bool) -> None:
         """Take an event; `again` for a repeat."""
         before = self._fired.pop(path, None)
         pause = max(FIRST_PAUSE, 2 * before.pause) if again and before else 0.0
-        self._fired[path] = _Fired(now, pause)
+        self._fired[path] = _Fired(now, pause, barrier)
         self._due.pop(path, None)
         if len(self._fired) > KEPT:
             oldest = next(iter(self._fired))
             del self._fired[oldest]
             self._due.pop(oldest, None)
 
-    def note_activity(self, paths: Iterable[str], now: float) -> None:
-        """Take paths with a change since their events, also if nothing of it is left."""
-        for path in paths:
-            if (fired := self._fired.get(path)) is not None:
+    def note_activity(self, paths: Iterable[tuple[str, float]], now: float) -> None:
+        """Take paths with a change, also if nothing of it is left, each with a time before which it was not."""
+        for path, since in paths:
+            if (fired := self._fired.get(path)) is not None and since >= fired.barrier:
                 self._due.setdefault(path, max(now, fired.at + fired.pause))
 
     def find_below(self, folders: Iterable[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,8 @@ class FileChangeTrigger:
         self._armed, self._wake = asyncio.Event(), asyncio.Event()
         self._stopped = self._unread = False
         self._identity: tuple[int, int] | None = None
+        self._barrier = 0.0
+        """The last one; any from before an event serves it."""
         self._is_missing = False
         """Whether the missing folder was reported."""
 
@@ -219,22 +222,31 @@ class FileChangeTrigger:
         if any(map(self._scope.is_rules_file, paths)):
             return await self._compare_by_new_rules()
         changes = await self._look(paths)
-        folders = [path for path in appeared if path.endswith("/")]
-        active = {*self._manifest.take_rewritten(), *appeared, *self._repeats.find_below(folders)}
+        below = self._repeats.find_below([path for path in appeared if path.endswith("/")])
+        unsure = self._manifest.take_rewritten()
         if "" in appeared:  # events were lost: deleted files may have been there meanwhile
-            active.update(path for path in self._repeats.find_below([""]) if path not in self._manifest.files)
-        now = self._context.clock.monotonic()
-        self._repeats.note_activity(active - {change.path for change in changes}, now)
+            unsure.update(path for path in self._repeats.find_below([""]) if path not in self._manifest.files)
+        active = [*appeared.items(), *((path, self._detector.watched_since(path)) for path in below)]
+        active += [(path, math.inf) for path in unsure]
+        changed, now = {change.path for change in changes}, self._context.clock.monotonic()
+        self._repeats.note_activity([(path, since) for path, since in active if path not in changed], now)
         again = self._manifest.repeat(filter(self._scope.counts, self._repeats.take_due(now)))
         return changes + await self._detector.run_blocking(lambda: self._drop_own(again)) if again else changes
 
     async def _look(self, paths: list[str]) -> list[Change]:
-        """Return the differences of these paths; a thread reads the files, unless they are few and small."""
+        """Return the differences of these paths; a thread reads the files, unless they are few and small.
+
+        A look at a folder finds files before the system's notice of them comes: a barrier tells that notice from later
+        ones. Few and small files have had their notices, and do without: a barrier costs an event a tenth of its time.
+        """
         if not paths:
             return []
         if self._manifest.is_quick(paths):
             return self._drop_own(self._manifest.compare(paths))
-        return await self._detector.run_blocking(lambda: self._drop_own(self._manifest.compare(paths)))
+        changes = await self._detector.run_blocking(lambda: self._drop_own(self._manifest.compare(paths)))
+        if changes:
+            self._barrier = self._detector.add_barrier()
+        return changes
 
     async def _compare_by_new_rules(self) -> list[Change]:
         """Return the changes; a file that only now counts is none."""
@@ -281,7 +293,7 @@ class FileChangeTrigger:
                 yield make_event(batch[0], self._scope, self._context, NAME, key, rows)
             now = self._context.clock.monotonic()
             for change in batch:
-                self._repeats.note_event(change.path, now, again=change.again)
+                self._repeats.note_event(change.path, now, self._barrier, again=change.again)
 
     async def _pause(self, seconds: float | None) -> None:
         """Return after so many seconds, or when a path is noticed or the trigger is stopped."""

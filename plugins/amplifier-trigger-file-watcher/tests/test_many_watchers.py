@@ -13,6 +13,9 @@ import pytest
 
 from amplifier_trigger_file_watcher.change_detector import LINUX
 
+if LINUX:
+    from watchdog.observers.inotify_c import InotifyFD
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -35,7 +38,7 @@ async def test_watchers_of_many_folders_take_one_instance_and_one_thread(
         for number in range(WATCHERS):
             (tmp_path / str(number)).mkdir()
             watchers.append(await stack.enter_async_context(watching(tmp_path / str(number))))
-        readers = [thread for thread in threading.enumerate() if "InotifyFD" in type(thread).__name__]
+        readers = [thread for thread in threading.enumerate() if isinstance(thread, InotifyFD)]
         assert (count_instances() - before, len(readers)) == (1, 1)
         for number, watcher in enumerate(watchers):
             (watcher.folder / f"{number}.txt").write_text("x")

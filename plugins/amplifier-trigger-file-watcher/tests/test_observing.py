@@ -123,7 +123,7 @@ async def observed(folder: Path, change: Callable[[], object], last: str) -> lis
     noticed: list[str] = []
     told = asyncio.Event()
 
-    def notice(paths: dict[str, bool]) -> None:
+    def notice(paths: dict[str, float]) -> None:
         noticed.extend(paths)
         if last in noticed:
             told.set()
@@ -163,7 +163,7 @@ async def test_a_burst_that_the_system_may_have_cut_asks_for_a_look_at_everythin
     assert len(noticed) == BURST + 1
 
 
-def observers(folder: Path, notice: Callable[[dict[str, bool]], None]) -> Iterator[FolderObserver | InotifyTree]:
+def observers(folder: Path, notice: Callable[[dict[str, float]], None]) -> Iterator[FolderObserver | InotifyTree]:
     yield FolderObserver(str(folder), notice, recursive=True)
     if LINUX:
         yield InotifyTree(str(folder), notice, every_write=True)
@@ -201,7 +201,7 @@ class Tree:
         self.folder, self.noticed = folder, asyncio.Queue[str]()
         self.observer = InotifyTree(str(folder), self.take, every_write=True)
 
-    def take(self, paths: dict[str, bool]) -> None:
+    def take(self, paths: dict[str, float]) -> None:
         for path in paths:
             self.noticed.put_nowait(path)
 

@@ -95,14 +95,14 @@ def test_pauses_between_repeats_double_until_the_path_really_differs() -> None:
     fired, now, times = Repeats(), 0.0, []
     fired.note_event("a", now, again=False)
     for _ in range(4):
-        fired.note_activity(["a"], now)
+        fired.note_activity([("a", 0)], now)
         now += fired.seconds_left(now) or 0
         assert fired.take_due(now) == ["a"]
         fired.note_event("a", now, again=True)
         times.append(now)
     assert times == [0, 1, 3, 7]
     fired.note_event("a", now, again=False)
-    fired.note_activity(["a", "unknown"], now)
+    fired.note_activity([("a", 0), ("unknown", 0)], now)
     assert fired.take_due(now) == ["a"]
     assert fired.seconds_left(now) is None
 
@@ -110,9 +110,18 @@ def test_pauses_between_repeats_double_until_the_path_really_differs() -> None:
 def test_an_event_ends_the_wait_for_a_repeat() -> None:
     fired = Repeats()
     fired.note_event("a", 0, again=True)
-    fired.note_activity(["a"], 0)
+    fired.note_activity([("a", 0)], 0)
     fired.note_event("a", 0, again=False)
     assert fired.take_due(10) == []
+
+
+def test_a_change_from_before_the_barrier_of_an_event_is_none_since() -> None:
+    fired = Repeats()
+    fired.note_event("x/a", 0, 5, again=False)
+    fired.note_activity([("x/a", 4)], 0)
+    assert fired.take_due(10) == []
+    fired.note_activity([("x/a", 5)], 0)
+    assert fired.take_due(10) == ["x/a"]
 
 
 def test_the_oldest_paths_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +129,7 @@ def test_the_oldest_paths_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None
     fired = Repeats()
     for path in ("x/a", "x/b", "x/a", "y/c"):
         fired.note_event(path, 0, again=False)
-        fired.note_activity([path], 0)
+        fired.note_activity([(path, 0)], 0)
     assert fired.find_below(["x/", "y/"]) == ["x/a", "y/c"]
     assert fired.find_below([]) == []
     assert fired.take_due(0) == ["x/a", "y/c"]
