@@ -102,6 +102,7 @@ async def run_workflow(
     record = await _find_record(graph, prepared, complete, input, resume, working_dir, accept=accept)
     clock = clock or SystemClock()
     with session_lock(record.session_id):
+        record = await complete.get(record.session_id)  # as its last process left it
         record = replace(record, metadata=with_held(record.metadata, {}))
         refuse_occupied(record)
         claim = await Claim.take(complete, record, clock)
@@ -141,11 +142,18 @@ async def _settle(
     events: RunEvents,
     taken: Taken | FlowError,
 ) -> RunResult:
-    """End the run, or give it back until a person answers."""
+    """End the run, or give it back until a person answers.
+
+    A kill may come after the end of a run, and before anybody hears of it. So a completed run may be resumed: when
+    nothing is left to do, its end is announced no second time.
+    """
     if isinstance(taken, Taken) and taken.waits:
         return await _wait(store, claim, inbox, record, await inbox.end_attempt(), taken)
     result = _result_of(record, taken)
-    await shield_to_completion(_finish(claim, inbox, events, result))
+    is_known = (
+        record.status == "completed" and record.message_count == (await store.get(record.session_id)).message_count
+    )
+    await shield_to_completion(_finish(claim, inbox, events, result, is_known=is_known))
     return result
 
 
@@ -174,12 +182,14 @@ def _result_of(record: SessionRecord, taken: Taken | FlowError) -> RunResult:
     return RunResult(record.session_id, "cancelled" if taken.code == CANCELLED else "failed", {}, taken)
 
 
-async def _finish(claim: Claim, inbox: ApprovalInbox, events: RunEvents, result: RunResult) -> None:
-    """Store and announce the end of a run."""
+async def _finish(
+    claim: Claim, inbox: ApprovalInbox, events: RunEvents, result: RunResult, *, is_known: bool = False
+) -> None:
+    """Store the end of a run, and announce one that is not known yet."""
     error = result.error.to_dict() if result.error is not None else None
     end = events.end(result.status, {"outputs": dict(result.outputs), "error": error})
     text = str(result.error) if result.error is not None else None
-    events.hand_on(await claim.finish([end], {"status": result.status, "error": text}))
+    events.hand_on(await claim.finish([] if is_known else [end], {"status": result.status, "error": text}))
     await inbox.forget()
 
 

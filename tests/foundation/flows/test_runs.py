@@ -169,6 +169,22 @@ async def test_a_changed_workflow_is_noticed_before_anything_of_it_runs(run: Mak
     assert (await run(counted.task("a", retries=0), resume=failed.run_id)).status == "completed"
 
 
+async def test_a_completed_run_that_is_resumed_is_announced_once(
+    run: MakeRun, counted: Counted, store: DurableStore
+) -> None:
+    """A kill may come between the end of a run and its answer: whoever resumes it then wakes nobody again."""
+    done = await run(counted.task("a", 1))
+    assert (await run(counted.task("a", 1), resume=done.run_id)).outputs == {"a": 1}
+
+    async def ends() -> int:
+        return [each.name for each in await store.events(source_session_id=done.run_id)].count("flow:run:completed")
+
+    assert (counted.calls, await ends()) == (["a"], 1)
+    longer = Sequence(counted.task("a", 1), counted.task("b", 2))
+    assert (await run(longer, resume=done.run_id, accept=True)).outputs == {"a": 1, "b": 2}
+    assert (counted.calls, await ends()) == (["a", "b"], 2)
+
+
 async def test_a_run_that_runs_is_not_run_a_second_time(run: MakeRun, store: DurableStore) -> None:
     begun, over = asyncio.Event(), asyncio.Event()
 
