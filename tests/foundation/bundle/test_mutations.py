@@ -59,7 +59,7 @@ class Slowest(NamedTuple):
 def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the corpus, with nothing fetched: an address that comes about by accident is somebody's."""
 
-    def refuse(source: str) -> Path:
+    def refuse(source: str, *, public_only: bool) -> Path:
         raise BundleNotFoundError(f"{source!r}: nothing is fetched here")
 
     monkeypatch.setattr(references, "_fetch", refuse)
