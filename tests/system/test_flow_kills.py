@@ -73,7 +73,7 @@ def run_until(folder: Path, seconds: float | None, *arguments: str) -> tuple[int
         try:
             out, err = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            os.kill(process.pid, signal.SIGKILL)
+            process.kill()  # it may have ended just now
             process.communicate()
             return -signal.SIGKILL, None
     assert out, err
