@@ -43,9 +43,19 @@ class _Asking:
         self._peer = peer
         self._session_id = session_id
         self._serving = serving
+        self._undoing: set[asyncio.Future[Any]] = set()
 
-    async def __call__(self, method: str, **params: Any) -> dict[str, Any]:
-        asking = self._peer.request(method, {"sessionId": self._session_id, **params})
+    async def __call__(self, method: str, *, undone_by: str | None = None, **params: Any) -> dict[str, Any]:
+        """Ask; for a cancelled caller whose question is answered all the same, ask for what undoes the answer."""
+
+        def undo(answer: dict[str, Any]) -> None:
+            asked = self._peer.request(str(undone_by), {"sessionId": self._session_id, **answer})
+            undoing = asyncio.gather(asked, return_exceptions=True)
+            self._undoing.add(undoing)
+            undoing.add_done_callback(self._undoing.discard)
+
+        given = {"sessionId": self._session_id, **params}
+        asking = self._peer.request(method, given, take_late=undo if undone_by else None)
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, self._serving))
 
 
@@ -83,7 +93,7 @@ class ClientTerminals:
     async def create(self, argv: Sequence[str], folder: str, most: int) -> str:
         """Run a program in a new terminal, and return its id; `most` are the bytes of output that it keeps."""
         asked = {"command": argv[0], "args": list(argv[1:]), "cwd": folder, "outputByteLimit": most}
-        return str((await self._call("terminal/create", **asked)).get("terminalId"))
+        return str((await self._call("terminal/create", undone_by="terminal/release", **asked)).get("terminalId"))
 
     async def wait(self, terminal: str) -> int:
         """Wait for the end of the program; return its exit code as a shell counts, 137 for one that was killed."""

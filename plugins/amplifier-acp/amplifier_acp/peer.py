@@ -49,6 +49,7 @@ class Peer:
         self._running: dict[Any, asyncio.Task[Any]] = {}
         self._notified: set[asyncio.Task[None]] = set()
         self._asked: dict[str, asyncio.Future[Any]] = {}
+        self._withdrawn: dict[str, Callable[[dict[str, Any]], None]] = {}
         self._count = 0
         self._ended = asyncio.Event()
         self._wire: Wire | None = None
@@ -89,8 +90,13 @@ class Peer:
         if wire is not None and wire.is_full:
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(wire.drain(), wire.loop))
 
-    async def request(self, method: str, params: Params) -> dict[str, Any]:
-        """Ask the editor. Raises `RpcError` for its refusal; a cancellation withdraws the question."""
+    async def request(
+        self, method: str, params: Params, *, take_late: Callable[[dict[str, Any]], None] | None = None
+    ) -> dict[str, Any]:
+        """Ask the editor. Raises `RpcError` for its refusal; a cancellation withdraws the question.
+
+        An editor that answers all the same has done what it was asked: `take_late` gets that answer.
+        """
         assert self._wire is not None
         self._count += 1
         number = f"amplifier-{self._count}"
@@ -100,6 +106,8 @@ class Peer:
             result = await answer
         except asyncio.CancelledError:
             self.notify(CANCEL, {"requestId": number})
+            if take_late is not None:
+                self._withdrawn[number] = take_late
             raise
         finally:
             del self._asked[number]
@@ -176,7 +184,12 @@ class Peer:
             task.cancel()
 
     def _settle(self, number: Any, message: dict[str, Any]) -> None:
-        answer = self._asked.get(number) if isinstance(number, str) else None
+        if not isinstance(number, str):
+            return
+        take_late = self._withdrawn.pop(number, None)
+        if take_late is not None and isinstance(result := message.get("result"), dict):
+            take_late(result)
+        answer = self._asked.get(number)
         if answer is None or answer.done():
             return
         error = message.get("error")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -208,3 +209,28 @@ def test_a_cancelled_command_ends_in_its_terminal(editors: Any, project: Path, r
     editor.until(lambda: terminals.released == ["terminal-0"])
     terminals.running["terminal-0"].communicate(timeout=30)
     assert terminals.running["terminal-0"].returncode < 0
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_a_terminal_that_comes_after_the_cancellation_is_released(editors: Any, project: Path) -> None:
+    editor = editors.start(terminal=True)
+    terminals = Terminals(editor)
+    asked: list[Message] = []
+
+    def hold(params: Message) -> None:
+        asked.append(params)
+
+    def answer_all_the_same(params: Message) -> None:
+        result = terminals.create(asked[0])
+        editor.write(json.dumps({"jsonrpc": "2.0", "id": params["requestId"], "result": result}).encode())
+
+    editor.serve["terminal/create"] = hold
+    editor.serve["$/cancel_request"] = answer_all_the_same
+    session = editor.new(project)
+    said = editor.say(session, "run sleep 1000")
+    editor.until(lambda: bool(asked))
+    editor.notify("session/cancel", sessionId=session)
+    assert editor.wait(said)["stopReason"] == "cancelled"
+    editor.until(lambda: terminals.released == ["terminal-0"])
+    terminals.running["terminal-0"].kill()
+    terminals.running["terminal-0"].communicate(timeout=30)
