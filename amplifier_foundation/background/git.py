@@ -59,7 +59,7 @@ _FIXED = {
 
 
 class GitError(AmplifierError, RuntimeError):
-    """git is missing, took too long, or could not do its work; `status` is its exit status, if it has one.
+    """git is missing, took too long, was killed, or could not do its work; `status` is its exit status, if it has one.
 
     `problems` are the lines of its complaint.
     """
@@ -207,6 +207,8 @@ def _run(
             if isinstance(error, subprocess.TimeoutExpired):
                 raise GitError(f"git {arguments[0]} took longer than {TIME_LIMIT:g} s, and was ended") from None
             raise
+    if child.returncode < 0:  # it says nothing about the repository
+        raise GitError(f"git {arguments[0]} was ended by signal {-child.returncode}")
     if child.returncode not in accepts:
         said = redact_text(make_plain(problem).strip() or "failed without a word")[:1000]
         raise GitError(f"git {arguments[0]}: {said}", child.returncode, problem.splitlines())

@@ -16,7 +16,6 @@ import os
 import re
 import shutil
 import time
-from contextlib import suppress
 from dataclasses import asdict, field
 from hashlib import sha256
 from pathlib import Path
@@ -135,8 +134,7 @@ class Worktree:
     def undo(self) -> None:
         """Remove what a killed process has left of the making. Raises `GitError` and `OSError`."""
         self._remove_files()
-        with suppress(GitError):  # it was not made, or is somebody's own
-            self._above.run("update-ref", "-d", self._ref, self.base)
+        self._delete_branch(self.base)
         self.forget()
 
     def check_folder(self) -> None:
@@ -310,8 +308,15 @@ class Worktree:
         self._remove_files()
         result = self.result
         if self.commit is not None and result is not None and (result.branch is None or result.merged):
-            with suppress(GitError):  # somebody has gone on with it
-                self._above.run("update-ref", "-d", self._ref, self.commit)
+            self._delete_branch(self.commit)
+
+    def _delete_branch(self, commit: str) -> None:
+        """Delete the branch, unless it is not there or somebody has gone on from this commit. Raises `GitError`."""
+        try:
+            self._above.run("update-ref", "-d", self._ref, commit)
+        except GitError:
+            if self._above.find_commit(self._ref) == commit:
+                raise
 
     def _remove_files(self) -> None:
         remove_folder(self.path)

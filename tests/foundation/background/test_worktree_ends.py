@@ -294,6 +294,36 @@ async def test_a_git_that_hangs_stops_its_session_alone(
     assert repository.read("fast.txt") == "x\n"
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        "worktree add",
+        "write-tree",
+        "commit-tree",
+        "merge-tree",
+        "merge-base",
+        "update-ref",
+        "update-ref -d",
+    ],
+)
+async def test_a_git_that_is_killed_says_nothing_about_the_repository(
+    repository: Repository, worker: Worker, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """What it was asked for is done by the next attempt."""
+    real, folder, killed = require("git"), tmp_path / "bin", tmp_path / "killed"
+    folder.mkdir()
+    (folder / "git").write_text(
+        f'#!/bin/sh\ncase "$*" in *"{step}"*) if [ ! -e {killed} ]; then touch {killed}; kill -9 $$; fi;; esac\n'
+        f'exec {real} "$@"\n'
+    )
+    (folder / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    [delivery] = await worker.handle("write b.txt hello")
+    assert (killed.exists(), delivery.state) == (True, "done"), delivery.reason
+    assert repository.read("b.txt") == "hello\n"
+    assert_nothing_is_left(repository, home)
+
+
 async def test_without_git_the_start_says_what_to_install(
     repository: Repository, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
