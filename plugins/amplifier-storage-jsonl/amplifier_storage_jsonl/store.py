@@ -60,9 +60,8 @@ class JsonlStore:
                 raise TypeError(f"messages[{index}]: {type(message).__name__} is not a message")
         bodies = [dumps(message, f"messages[{index}]") for index, message in enumerate(messages)]
         if sum(map(len, bodies)) <= SHORT:
-            await asyncio.sleep(0)  # a loop that only appends holds up no other task
             self._check_open()
-            count = self._writer.run_here(lambda: self._sessions.append_at_once(session_id, bodies, at))
+            count = await self._writer.run_here(lambda: self._sessions.append_at_once(session_id, bodies, at))
             if count is not None:
                 return count
         return await self._write(lambda: self._sessions.append(session_id, bodies, at))

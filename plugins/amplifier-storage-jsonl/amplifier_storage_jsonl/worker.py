@@ -51,19 +51,37 @@ class Worker:
             self._jobs.put((work, future))
         return await future
 
-    def run_here(self, work: Callable[[], T]) -> T | None:
-        """Return the result of short work in this thread; None if other work is before it, or the disk was slow."""
+    async def run_here(self, work: Callable[[], T]) -> T | None:
+        """Return the result of short work in this thread; None if other work is before it, or the disk was slow.
+
+        None comes at once, so later work of the loop stays behind this one. After work, other tasks have a turn: what
+        they write in it goes to the thread.
+        """
         if not self._pace.is_quick or self._unfinished or not self._in_use.acquire(blocking=False):
             return None
         try:
-            return self._time(work)
+            result, error = self._carry_out(work)
         finally:
             self._in_use.release()
+        if result is None and error is None:
+            return None
+        with self._lock:
+            self._unfinished += 1
+        try:
+            await asyncio.sleep(0)
+        finally:
+            with self._lock:
+                self._unfinished -= 1
+        if error is not None:
+            raise error
+        return result
 
-    def _time(self, work: Callable[[], T]) -> T:
+    def _carry_out(self, work: Callable[[], T]) -> tuple[T | None, Exception | None]:
         start = perf_counter()
         try:
-            return work()
+            return work(), None
+        except Exception as error:
+            return None, error
         finally:
             self._pace.note(perf_counter() - start)
 
@@ -79,12 +97,8 @@ class Worker:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             work, future = job
-            result, error = None, None
-            try:
-                with self._in_use:
-                    result = self._time(work)
-            except Exception as raised:
-                error = raised
+            with self._in_use:
+                result, error = self._carry_out(work)
             with self._lock:
                 self._unfinished -= 1
             with suppress(RuntimeError):  # its event loop has ended, and nobody waits
