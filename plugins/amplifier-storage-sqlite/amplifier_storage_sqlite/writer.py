@@ -2,7 +2,8 @@
 
 A short job that waits alone is carried out in its event loop while the disk is quick: nobody else has to wait for it
 there, and it takes half of the time. What does not succeed at once is left to the thread: it waits for other processes,
-repairs indexes, and tells what is wrong. A loop leaves the log to the thread too, which folds it into the file.
+repairs indexes, and tells what is wrong. A loop leaves the log to the thread too, which has the first job
+and folds it into the file.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Outcome: TypeAlias = "tuple[Any, Exception | None]"
 Attempt: TypeAlias = "Callable[[Work], Outcome]"
 
 IN_A_ROW = 32
-"""Jobs carried out in event loops, at most, until the thread has one, and folds the log into the file."""
+"""Jobs carried out in event loops, at most, until the thread has one, and folds a long log into the file."""
 SHORT = 64 * 1024
 """Characters and bytes that a short job writes, at most."""
 
@@ -73,7 +74,7 @@ class Writer:
         self._closed = False
         self._is_repaired = False
         self._pace = DiskPace()
-        self._left_to_loop = IN_A_ROW
+        self._left_to_loop = 0  # whatever little this process writes, it folds a log that others left
         self._in_use = threading.Lock()  # the connection and the order of jobs; held for good once it is closed
         self.committed: Callable[[], None] | None = None
         """Called after each commit, in the thread that made it."""
@@ -155,7 +156,7 @@ class Writer:
         is_done = False
         if self._pace.is_quick and self._left_to_loop and self._in_use.acquire(blocking=False):
             try:
-                is_done = self._carry_out_here()
+                is_done = self._carry_out_here(loop)
             finally:
                 self._in_use.release()
         if is_done:
@@ -163,10 +164,10 @@ class Writer:
         else:
             self._calls.put(None)
 
-    def _carry_out_here(self) -> bool:
-        """Carry out the waiting job in this thread, if it is a single short one; return whether that succeeded."""
+    def _carry_out_here(self, loop: Loop) -> bool:
+        """Carry out the only waiting job in this thread if it is a short one of `loop`; return whether it succeeded."""
         with self._lock:
-            if len(self._jobs) != 1 or not self._jobs[0].is_short:
+            if len(self._jobs) != 1 or not self._jobs[0].is_short or self._jobs[0].loop is not loop:
                 return False
             job = self._jobs.pop()
         start = perf_counter()
@@ -214,11 +215,12 @@ class Writer:
         with self._in_use:
             with self._lock:
                 batch, self._jobs, is_open = self._jobs, [], not self._closed
-            start = perf_counter()
+            start, changes = perf_counter(), self._db.total_changes
             self._db.hurry(False)
             outcomes = self._carry_out(batch) if batch else []
             self._pace.note(perf_counter() - start)
-            self._left_to_loop = IN_A_ROW
+            if self._db.total_changes != changes:  # a commit of nothing folds no log
+                self._left_to_loop = IN_A_ROW
         _notify(batch, outcomes)
         self._follow_up()
         return is_open
