@@ -40,7 +40,7 @@ class JsonlStore:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._sessions = Sessions(path)
-        self._writer = Worker(f"writer of {path.name}")
+        self._writer = Worker(path)
         self._closed = False
 
     async def create(self, record: SessionRecord) -> SessionRecord:

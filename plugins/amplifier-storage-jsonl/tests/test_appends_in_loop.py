@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from amplifier_storage_jsonl.store import JsonlStore
 
+    from .conftest import Start
+
 TURN = [{"text": "x" * 1000}, {"text": "y" * 1000}]
 RECORD = SessionRecord("s", project="/work/app")
 
@@ -164,3 +166,28 @@ async def test_a_transcript_that_another_tool_wrote_is_read_in_the_thread(
         transcript.write('{"text": "of another tool"}\n')
     assert await store.append("s", TURN, at=3) == 5
     assert threads == [False, False]
+
+
+async def test_a_fork_of_the_process_writes_nothing(start: Start, base: Path) -> None:
+    """It has the open files, but not the locks that keep two writers apart."""
+    forking = start(
+        """
+from amplifier_core.errors import StoreUnavailable
+store = open_jsonl({"path": sys.argv[1]})
+run = asyncio.new_event_loop().run_until_complete
+run(store.create(SessionRecord("s")))
+run(store.append("s", [{}], at=0))
+if not (child := os.fork()):
+    try:
+        asyncio.run(store.append("s", [{}], at=1))
+    except StoreUnavailable as error:
+        say(error)
+    os._exit(0)
+os.waitpid(child, 0)
+say(run(store.append("s", [{}], at=1)))
+run(store.close())
+""",
+        base,
+    )
+    answers = (await asyncio.to_thread(forking.communicate))[0].splitlines()
+    assert len(answers) == 2 and "is a fork of" in answers[0] and answers[1] == "2"

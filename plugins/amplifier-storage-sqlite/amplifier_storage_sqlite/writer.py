@@ -8,6 +8,7 @@ and folds it into the file.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from concurrent.futures import Future
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from amplifier_core.disk_pace import DiskPace
 from amplifier_core.waking import call_in, watch_calls
 
-from .faults import closed_error, is_index_damage, store_error
+from .faults import closed_error, fork_error, is_index_damage, store_error
 from .log_room import LogRoom
 from .opening import place_of, require_place
 
@@ -79,6 +80,7 @@ class Writer:
         self.committed: Callable[[], None] | None = None
         """Called after each commit, in the thread that made it."""
         self._place = place_of(path)
+        self._process = os.getpid()
         self._room = LogRoom(path)
         # a daemon: a program without `close` ends all the same, and loses nothing acknowledged
         self._thread = threading.Thread(target=self._run, name=f"writer of {path.name}", daemon=True)
@@ -135,6 +137,8 @@ class Writer:
         self._thread.join()
 
     def _put(self, job: Job) -> None:
+        if os.getpid() != self._process:  # a fork has neither the thread nor SQLite's locks
+            raise fork_error(self._path)
         loop = job.loop
         with self._lock:
             if self._closed:

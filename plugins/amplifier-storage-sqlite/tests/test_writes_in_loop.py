@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from amplifier_storage_sqlite.store import SqliteStore
 
+    from .conftest import Start
+
 TURN = [{"text": "x" * 1000}, {"text": "y" * 1000}]
 
 
@@ -224,3 +226,28 @@ async def test_an_interrupted_change_of_patience_is_made_anew(path: Path, monkey
             db.hurry(True)
         db.hurry(False)
         assert db.execute("PRAGMA busy_timeout").fetchone() == (7000,)
+
+
+async def test_a_fork_of_the_process_writes_nothing(start: Start, path: Path) -> None:
+    """It has the open files, but not the locks that keep two writers apart."""
+    forking = start(
+        """
+from amplifier_core.errors import StoreUnavailable
+store = open_sqlite({"path": sys.argv[1]})
+run = asyncio.new_event_loop().run_until_complete
+run(store.create(SessionRecord("s")))
+run(store.append("s", [{}], at=0))
+if not (child := os.fork()):
+    try:
+        asyncio.run(store.append("s", [{}], at=1))
+    except StoreUnavailable as error:
+        say(error)
+    os._exit(0)
+os.waitpid(child, 0)
+say(run(store.append("s", [{}], at=1)))
+run(store.close())
+""",
+        path,
+    )
+    answers = (await asyncio.to_thread(forking.communicate))[0].splitlines()
+    assert len(answers) == 2 and "is a fork of" in answers[0] and answers[1] == "2"
