@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from amplifier_core.disk_pace import DiskPace
 from amplifier_core.errors import StoreUnavailable
+from amplifier_core.free_locks import call_if_free
 from amplifier_core.waking import call_in, watch_calls
 
 if TYPE_CHECKING:
@@ -73,12 +74,7 @@ class Worker:
         """
         if not self._pace.is_quick or self._unfinished or os.getpid() != self._process:
             return None
-        if not self._in_use.acquire(blocking=False):
-            return None
-        try:
-            result, error = self._carry_out(work)
-        finally:
-            self._in_use.release()
+        result, error = call_if_free(self._in_use, partial(self._carry_out, work)) or (None, None)
         if result is None and error is None:
             return None
         with self._lock:

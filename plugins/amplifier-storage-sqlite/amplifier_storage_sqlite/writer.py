@@ -19,6 +19,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from amplifier_core.disk_pace import DiskPace
+from amplifier_core.free_locks import call_if_free
 from amplifier_core.waking import call_in, watch_calls
 
 from .faults import closed_error, fork_error, is_index_damage, store_error
@@ -116,18 +117,19 @@ class Writer:
 
         It sees one state. Usable from any thread; waits for nobody. The connection has the pages of its last writes.
         """
-        if not self._in_use.acquire(blocking=False):
-            return None
-        try:
-            require_place(self._path, self._place)
-            self._db.execute("BEGIN")
-            return query(self._db)
-        except Exception:
-            return None  # its frames end here, and so do its cursors: an open one would keep an old state
-        finally:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            self._in_use.release()
+
+        def read() -> T | None:
+            try:
+                require_place(self._path, self._place)
+                self._db.execute("BEGIN")
+                return query(self._db)
+            except Exception:
+                return None  # its frames end here, and so do its cursors: an open one would keep an old state
+            finally:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+
+        return call_if_free(self._in_use, read)
 
     def close(self) -> None:
         """Finish submitted jobs and close the connection; idempotent."""
@@ -157,13 +159,8 @@ class Writer:
         """Carry out a single short job, or let the thread carry out what waits."""
         with self._lock:
             self._calling.discard(loop)
-        is_done = False
-        if self._pace.is_quick and self._left_to_loop and self._in_use.acquire(blocking=False):
-            try:
-                is_done = self._carry_out_here(loop)
-            finally:
-                self._in_use.release()
-        if is_done:
+        may_wait = self._pace.is_quick and self._left_to_loop
+        if may_wait and call_if_free(self._in_use, partial(self._carry_out_here, loop)):
             self._follow_up()
         else:
             self._calls.put(None)
