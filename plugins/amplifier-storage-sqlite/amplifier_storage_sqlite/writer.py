@@ -221,7 +221,7 @@ class Writer:
             outcomes = self._carry_out(batch) if batch else []
             self._pace.note(perf_counter() - start)
             if self._db.total_changes != changes:  # a commit of nothing folds no log
-                self._left_to_loop = IN_A_ROW
+                self._left_to_loop = 0 if self._room.is_outgrown() else IN_A_ROW  # each commit tries to fold it
         _notify(batch, outcomes)
         self._follow_up()
         return is_open

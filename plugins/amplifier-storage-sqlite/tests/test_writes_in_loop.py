@@ -212,6 +212,20 @@ async def test_a_job_that_changes_nothing_is_not_the_one_that_folds_the_log(stor
     assert path.with_name(path.name + "-wal").stat().st_size < log_room.ENOUGH + log_room.LARGEST
 
 
+async def test_the_thread_has_each_write_while_a_reader_keeps_the_log_growing(store: SqliteStore, path: Path) -> None:
+    """Each of them folds what it can; a reader that lets go for a moment is not missed."""
+    await store.create(SessionRecord("s"))
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM sessions").fetchall()
+        for turn in range(300):
+            await store.append("s", [{"text": "x" * 16_000}], at=turn)
+        assert not await _is_in_loop(store)
+    for turn in range(300, 303):
+        await store.append("s", TURN[:1], at=turn)
+    assert await _is_in_loop(store)
+
+
 async def test_an_interrupted_change_of_patience_is_made_anew(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     execute = WritingConnection.execute
 
