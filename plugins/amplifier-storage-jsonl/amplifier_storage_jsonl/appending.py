@@ -65,7 +65,7 @@ class Appends:
             return count
 
     def append_at_once(self, session_id: str, bodies: Sequence[bytes], at: int) -> int | None:
-        """Do as `append` does for a known session; None for another, or if another process holds its lock."""
+        """Do as `append` does for a known session; None for another, or if that takes time."""
         with self._using:
             session = self._open.pop(session_id, None) or self._closed.pop(session_id, None)
             count = session.append(bodies, at, waits=False) if session else None
@@ -104,14 +104,14 @@ class _Session:
         self._mark: Mark | None = None
 
     def append(self, bodies: Sequence[bytes], at: int, *, waits: bool = True) -> int | None:
-        """Do as `Appends.append` does; return None if other files have replaced these, or to wait for the lock.
+        """Do as `Appends.append` does; return None if other files have replaced these.
 
-        Then, and after an error, the files are closed.
+        Who does not wait gets None too where the lock is held, or the whole transcript has to be read. Then, and after
+        an error, the files are closed.
         """
         count = None
         try:
-            if self._hold_lock(waits) and self._is_in_place():
-                mark = self._current_mark()
+            if self._hold_lock(waits) and self._is_in_place() and (mark := self._current_mark(waits)):
                 there = self._first + mark.count
                 if there == at and bodies:
                     self._write(mark, bodies)
@@ -169,8 +169,8 @@ class _Session:
             self._first, self._version = start_of(self._folder.document()), version
         return True
 
-    def _current_mark(self) -> Mark:
-        """Return a mark describing the end of the transcript; make one if the stored mark does not."""
+    def _current_mark(self, waits: bool) -> Mark | None:
+        """Return a mark describing the end of the transcript; if the stored mark does not, wait for one to be made."""
         found = os.stat(self._folder.own)
         if (found.st_dev, found.st_ino) != self._inode:
             self._open_transcript()
@@ -180,7 +180,7 @@ class _Session:
         mark = self._mark
         if mark is not None and mark.size == found.st_size and mark.describes(self._transcript):
             return mark
-        return settle(self._folder.own, self._transcript, mark)
+        return settle(self._folder.own, self._transcript, mark) if waits else None
 
     def _open_transcript(self) -> None:
         before, self._transcript = self._transcript, -1

@@ -40,7 +40,7 @@ class JsonlStore:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._sessions = Sessions(path)
-        self._writer = Worker(f"writer of {path.name}")
+        self._writer = Worker(path)
         self._closed = False
 
     async def create(self, record: SessionRecord) -> SessionRecord:
@@ -60,9 +60,8 @@ class JsonlStore:
                 raise TypeError(f"messages[{index}]: {type(message).__name__} is not a message")
         bodies = [dumps(message, f"messages[{index}]") for index, message in enumerate(messages)]
         if sum(map(len, bodies)) <= SHORT:
-            await asyncio.sleep(0)  # a loop that only appends holds up no other task
             self._check_open()
-            count = self._writer.run_here(lambda: self._sessions.append_at_once(session_id, bodies, at))
+            count = await self._writer.run_here(lambda: self._sessions.append_at_once(session_id, bodies, at))
             if count is not None:
                 return count
         return await self._write(lambda: self._sessions.append(session_id, bodies, at))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from contextlib import suppress
 from functools import partial
@@ -11,10 +12,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from amplifier_core.disk_pace import DiskPace
+from amplifier_core.errors import StoreUnavailable
+from amplifier_core.free_locks import call_if_free
 from amplifier_core.waking import call_in, watch_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 T = TypeVar("T")
 Job: TypeAlias = "tuple[Callable[[], Any], asyncio.Future[Any]]"
@@ -27,8 +31,8 @@ class Worker:
     disk's time.
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._pace = DiskPace()
@@ -36,34 +40,60 @@ class Worker:
         self._in_use = threading.Lock()
         """Held by whoever works."""
         self._thread: threading.Thread | None = None
+        self._process = os.getpid()
+        """The one with the thread: a fork has none, and shares with it the locks of open files."""
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Return the result of `work`; started work is finished even for a cancelled caller."""
+        """Return the result of `work`; started work is finished even for a cancelled caller.
+
+        Raises `StoreUnavailable` in a fork of the process that began.
+        """
+        if self._thread is not None and os.getpid() != self._process:
+            raise StoreUnavailable(
+                self._path, "was opened by the process that this one is a fork of. Open it in this one too"
+            )
         loop = asyncio.get_running_loop()
         watch_calls(loop)
         future: asyncio.Future[T] = loop.create_future()
         with self._lock:
             if self._thread is None:
                 # a daemon: a program without `close` ends all the same, and loses nothing acknowledged
-                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                self._process = os.getpid()
+                name = f"writer of {self._path.name}"
+                self._thread = threading.Thread(target=self._work, name=name, daemon=True)
                 self._thread.start()
             self._unfinished += 1
             self._jobs.put((work, future))
         return await future
 
-    def run_here(self, work: Callable[[], T]) -> T | None:
-        """Return the result of short work in this thread; None if other work is before it, or the disk was slow."""
-        if not self._pace.is_quick or self._unfinished or not self._in_use.acquire(blocking=False):
-            return None
-        try:
-            return self._time(work)
-        finally:
-            self._in_use.release()
+    async def run_here(self, work: Callable[[], T]) -> T | None:
+        """Return the result of short work in this thread; None if other work is before it, or the disk was slow.
 
-    def _time(self, work: Callable[[], T]) -> T:
+        None comes at once, so later work of the loop stays behind this one. After work, other tasks have a turn: what
+        they write in it goes to the thread.
+        """
+        if not self._pace.is_quick or self._unfinished or os.getpid() != self._process:
+            return None
+        result, error = call_if_free(self._in_use, partial(self._carry_out, work)) or (None, None)
+        if result is None and error is None:
+            return None
+        with self._lock:
+            self._unfinished += 1
+        try:
+            await asyncio.sleep(0)
+        finally:
+            with self._lock:
+                self._unfinished -= 1
+        if error is not None:
+            raise error
+        return result
+
+    def _carry_out(self, work: Callable[[], T]) -> tuple[T | None, Exception | None]:
         start = perf_counter()
         try:
-            return work()
+            return work(), None
+        except Exception as error:
+            return None, error
         finally:
             self._pace.note(perf_counter() - start)
 
@@ -79,12 +109,8 @@ class Worker:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             work, future = job
-            result, error = None, None
-            try:
-                with self._in_use:
-                    result = self._time(work)
-            except Exception as raised:
-                error = raised
+            with self._in_use:
+                result, error = self._carry_out(work)
             with self._lock:
                 self._unfinished -= 1
             with suppress(RuntimeError):  # its event loop has ended, and nobody waits

@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import os
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from amplifier_storage_jsonl.store import JsonlStore
+
+    from .conftest import Start
 
 TURN = [{"text": "x" * 1000}, {"text": "y" * 1000}]
 RECORD = SessionRecord("s", project="/work/app")
@@ -101,6 +104,90 @@ async def test_a_conflict_and_a_closed_store_are_told_as_ever(store: JsonlStore,
     last = asyncio.ensure_future(store.append("s", TURN, at=2))
     await asyncio.sleep(0)
     await store.close()
+    assert await last == 4
     with pytest.raises(StoreUnavailable):
-        await last
-    assert threads == [False]
+        await store.append("s", TURN, at=4)
+    assert threads == [False, True]
+
+
+async def test_writes_of_a_loop_keep_the_order_of_their_calls(store: JsonlStore, threads: list[bool]) -> None:
+    await store.create(RECORD)
+    await store.append("s", TURN, at=0)
+    long = [{"text": "x" * SHORT}]
+    appends = store.append("s", TURN, at=2), store.append("s", long, at=4), store.append("s", TURN, at=5)
+    assert await asyncio.gather(*appends, store.delete("s")) == [4, 5, 7, None]
+
+
+async def test_only_the_first_of_several_appends_at_once_holds_up_the_loop(
+    store: JsonlStore, threads: list[bool]
+) -> None:
+    names = [f"s{number}" for number in range(4)]
+    for name in names:
+        await store.create(SessionRecord(name))
+        await store.append(name, TURN, at=0)
+    threads.clear()
+    assert await asyncio.gather(*(store.append(name, TURN, at=2) for name in names)) == [4] * 4
+    assert threads == [True, False, False, False]
+    assert await store.append("s0", TURN, at=4) == 6
+    assert threads[-1]
+
+
+@pytest.mark.parametrize("at", [0, 2])
+async def test_a_loop_that_only_appends_holds_up_no_other_task(store: JsonlStore, threads: list[bool], at: int) -> None:
+    """Whether they succeed or fail."""
+    await store.create(RECORD)
+    await store.append("s", TURN, at=0)
+    turns: list[str] = []
+    asyncio.get_running_loop().call_soon(turns.append, "of another task")
+    with suppress(SessionConflict):
+        await store.append("s", TURN, at=at)
+    assert turns and threads == [False] + [True] * (at == 2)
+
+
+async def test_a_cancelled_append_is_finished(store: JsonlStore, threads: list[bool]) -> None:
+    await store.create(RECORD)
+    await store.append("s", TURN, at=0)
+    cancelled = asyncio.ensure_future(store.append("s", TURN, at=2))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    assert await store.append("s", TURN, at=4) == 6
+    assert threads == [False, True, True]
+
+
+async def test_a_transcript_that_another_tool_wrote_is_read_in_the_thread(
+    store: JsonlStore, threads: list[bool], folder: Path
+) -> None:
+    """It is read whole, however long it is."""
+    await store.create(RECORD)
+    await store.append("s", TURN, at=0)
+    with (folder / "transcript.jsonl").open("a") as transcript:
+        transcript.write('{"text": "of another tool"}\n')
+    assert await store.append("s", TURN, at=3) == 5
+    assert threads == [False, False]
+
+
+async def test_a_fork_of_the_process_writes_nothing(start: Start, base: Path) -> None:
+    """It has the open files, but not the locks that keep two writers apart."""
+    forking = start(
+        """
+from amplifier_core.errors import StoreUnavailable
+store = open_jsonl({"path": sys.argv[1]})
+run = asyncio.new_event_loop().run_until_complete
+run(store.create(SessionRecord("s")))
+run(store.append("s", [{}], at=0))
+if not (child := os.fork()):
+    try:
+        asyncio.run(store.append("s", [{}], at=1))
+    except StoreUnavailable as error:
+        say(error)
+    os._exit(0)
+os.waitpid(child, 0)
+say(run(store.append("s", [{}], at=1)))
+run(store.close())
+""",
+        base,
+    )
+    answers = (await asyncio.to_thread(forking.communicate))[0].splitlines()
+    assert len(answers) == 2 and "is a fork of" in answers[0] and answers[1] == "2"

@@ -38,6 +38,12 @@ class LogRoom:
         self._end = 0
         """The length of the log when it was seen last: a longer one has no room."""
 
+    def is_outgrown(self) -> bool:
+        """Return whether the log is longer than it was and than `ENOUGH`: its readers let nobody begin it again."""
+        with suppress(OSError):
+            return os.stat(self._log).st_size > max(self._end, ENOUGH)
+        return False
+
     def keep(self) -> None:
         """Append zeros if the log has grown; nothing happens where that is impossible."""
         with suppress(OSError):

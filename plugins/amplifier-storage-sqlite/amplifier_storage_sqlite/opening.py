@@ -52,7 +52,7 @@ class WritingConnection(sqlite3.Connection):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._patience: float = kwargs["timeout"]
-        self._is_hurried = False
+        self._is_hurried: bool | None = False
         self.known_sessions: dict[str, KnownSession] = {}
         self.last_number: int | None = None
         self._version = -1
@@ -60,6 +60,7 @@ class WritingConnection(sqlite3.Connection):
     def hurry(self, is_hurried: bool) -> None:
         """Let the next transactions wait for no other process and leave the log as it is; or do both, as at first."""
         if is_hurried != self._is_hurried:
+            self._is_hurried = None  # Ctrl-C in the middle leaves neither
             self.execute(f"PRAGMA busy_timeout = {0 if is_hurried else round(self._patience * 1000)}")
             self.execute(f"PRAGMA wal_autocheckpoint = {0 if is_hurried else FRAMES}")
             self._is_hurried = is_hurried

@@ -2,11 +2,13 @@
 
 A short job that waits alone is carried out in its event loop while the disk is quick: nobody else has to wait for it
 there, and it takes half of the time. What does not succeed at once is left to the thread: it waits for other processes,
-repairs indexes, and tells what is wrong. A loop leaves the log to the thread too, which folds it into the file.
+repairs indexes, and tells what is wrong. A loop leaves the log to the thread too, which has the first job
+and folds it into the file.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from concurrent.futures import Future
@@ -17,9 +19,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from amplifier_core.disk_pace import DiskPace
+from amplifier_core.free_locks import call_if_free
 from amplifier_core.waking import call_in, watch_calls
 
-from .faults import closed_error, is_index_damage, store_error
+from .faults import closed_error, fork_error, is_index_damage, store_error
 from .log_room import LogRoom
 from .opening import place_of, require_place
 
@@ -38,7 +41,7 @@ Outcome: TypeAlias = "tuple[Any, Exception | None]"
 Attempt: TypeAlias = "Callable[[Work], Outcome]"
 
 IN_A_ROW = 32
-"""Jobs carried out in event loops, at most, until the thread has one, and folds the log into the file."""
+"""Jobs carried out in event loops, at most, until the thread has one, and folds a long log into the file."""
 SHORT = 64 * 1024
 """Characters and bytes that a short job writes, at most."""
 
@@ -73,11 +76,12 @@ class Writer:
         self._closed = False
         self._is_repaired = False
         self._pace = DiskPace()
-        self._left_to_loop = IN_A_ROW
+        self._left_to_loop = 0  # whatever little this process writes, it folds a log that others left
         self._in_use = threading.Lock()  # the connection and the order of jobs; held for good once it is closed
         self.committed: Callable[[], None] | None = None
         """Called after each commit, in the thread that made it."""
         self._place = place_of(path)
+        self._process = os.getpid()
         self._room = LogRoom(path)
         # a daemon: a program without `close` ends all the same, and loses nothing acknowledged
         self._thread = threading.Thread(target=self._run, name=f"writer of {path.name}", daemon=True)
@@ -113,18 +117,19 @@ class Writer:
 
         It sees one state. Usable from any thread; waits for nobody. The connection has the pages of its last writes.
         """
-        if not self._in_use.acquire(blocking=False):
-            return None
-        try:
-            require_place(self._path, self._place)
-            self._db.execute("BEGIN")
-            return query(self._db)
-        except Exception:
-            return None  # its frames end here, and so do its cursors: an open one would keep an old state
-        finally:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            self._in_use.release()
+
+        def read() -> T | None:
+            try:
+                require_place(self._path, self._place)
+                self._db.execute("BEGIN")
+                return query(self._db)
+            except Exception:
+                return None  # its frames end here, and so do its cursors: an open one would keep an old state
+            finally:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+
+        return call_if_free(self._in_use, read)
 
     def close(self) -> None:
         """Finish submitted jobs and close the connection; idempotent."""
@@ -134,6 +139,8 @@ class Writer:
         self._thread.join()
 
     def _put(self, job: Job) -> None:
+        if os.getpid() != self._process:  # a fork has neither the thread nor SQLite's locks
+            raise fork_error(self._path)
         loop = job.loop
         with self._lock:
             if self._closed:
@@ -152,21 +159,16 @@ class Writer:
         """Carry out a single short job, or let the thread carry out what waits."""
         with self._lock:
             self._calling.discard(loop)
-        is_done = False
-        if self._pace.is_quick and self._left_to_loop and self._in_use.acquire(blocking=False):
-            try:
-                is_done = self._carry_out_here()
-            finally:
-                self._in_use.release()
-        if is_done:
+        may_wait = self._pace.is_quick and self._left_to_loop
+        if may_wait and call_if_free(self._in_use, partial(self._carry_out_here, loop)):
             self._follow_up()
         else:
             self._calls.put(None)
 
-    def _carry_out_here(self) -> bool:
-        """Carry out the waiting job in this thread, if it is a single short one; return whether that succeeded."""
+    def _carry_out_here(self, loop: Loop) -> bool:
+        """Carry out the only waiting job in this thread if it is a short one of `loop`; return whether it succeeded."""
         with self._lock:
-            if len(self._jobs) != 1 or not self._jobs[0].is_short:
+            if len(self._jobs) != 1 or not self._jobs[0].is_short or self._jobs[0].loop is not loop:
                 return False
             job = self._jobs.pop()
         start = perf_counter()
@@ -214,11 +216,12 @@ class Writer:
         with self._in_use:
             with self._lock:
                 batch, self._jobs, is_open = self._jobs, [], not self._closed
-            start = perf_counter()
+            start, changes = perf_counter(), self._db.total_changes
             self._db.hurry(False)
             outcomes = self._carry_out(batch) if batch else []
             self._pace.note(perf_counter() - start)
-            self._left_to_loop = IN_A_ROW
+            if self._db.total_changes != changes:  # a commit of nothing folds no log
+                self._left_to_loop = 0 if self._room.is_outgrown() else IN_A_ROW  # each commit tries to fold it
         _notify(batch, outcomes)
         self._follow_up()
         return is_open

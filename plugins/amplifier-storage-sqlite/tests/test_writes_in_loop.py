@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,16 @@ from amplifier_core import disk_pace
 from amplifier_core.errors import SessionConflict, StoreUnavailable
 from amplifier_core.storage import SessionRecord
 from amplifier_storage_sqlite import log_room, open_sqlite
+from amplifier_storage_sqlite.opening import WritingConnection, open_store
 from amplifier_storage_sqlite.writer import IN_A_ROW, SHORT
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from amplifier_storage_sqlite.store import SqliteStore
+
+    from .conftest import Start
 
 TURN = [{"text": "x" * 1000}, {"text": "y" * 1000}]
 
@@ -28,6 +33,15 @@ TURN = [{"text": "x" * 1000}, {"text": "y" * 1000}]
 def _is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take writes for quick that a busy machine holds up."""
     monkeypatch.setattr(disk_pace, "QUICK", 30.0)
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    """A store that has written before: the first write is the thread's."""
+    store = open_sqlite({"path": path})
+    await store.create(SessionRecord("first"))
+    yield store
+    await store.close()
 
 
 def _place(_: sqlite3.Connection) -> bool:
@@ -148,3 +162,106 @@ async def test_a_closed_store_takes_no_write_in_the_loop(path: Path) -> None:
     assert await last == 2
     with pytest.raises(StoreUnavailable):
         await store.append("s", TURN, at=2)
+
+
+async def test_a_loop_leaves_the_write_of_another_loop_to_the_thread(store: SqliteStore) -> None:
+    """A future belongs to its loop: another one would neither resolve it safely nor wake who waits."""
+    is_put, may_go_on = threading.Event(), threading.Event()
+
+    async def write() -> bool:
+        writing = asyncio.ensure_future(_is_in_loop(store))
+        await asyncio.sleep(0)
+        is_put.set()
+        assert may_go_on.wait(20)
+        return await writing
+
+    own = asyncio.ensure_future(_is_in_loop(store))
+    await asyncio.sleep(0)  # this loop will look for its write next
+    store._writer.submit(lambda _: None).result()  # but the thread has it now
+    with ThreadPoolExecutor() as threads:
+        other = threads.submit(asyncio.run, write())
+        assert is_put.wait(20)
+        await asyncio.sleep(0)  # this loop finds the write of the other one
+        may_go_on.set()
+        assert not await asyncio.wrap_future(other)
+    assert not await own
+
+
+async def test_a_process_folds_a_long_log_however_little_it_writes(store: SqliteStore, path: Path) -> None:
+    """Many of them would else leave an ever longer one, as long as another process has the file open."""
+
+    def note_place(db: sqlite3.Connection) -> None:
+        db.execute("INSERT INTO triggers (project, trigger) VALUES ('p', ?)", (str(len(places)),))
+        places.append(_place(db))
+
+    places: list[bool] = []
+    for _ in range(2):
+        other = open_sqlite({"path": path})
+        await other._writer.run(note_place, ())
+        await other._writer.run(note_place, ())
+        await other.close()
+    assert places == [False, True, False, True]
+
+
+async def test_a_job_that_changes_nothing_is_not_the_one_that_folds_the_log(store: SqliteStore, path: Path) -> None:
+    await store.create(SessionRecord("s"))
+    for turn in range(400):
+        await store.append("s", [{"text": "x" * 16_000}], at=turn)
+        if not turn % 20:
+            await store._writer.run(lambda _: None)
+    assert path.with_name(path.name + "-wal").stat().st_size < log_room.ENOUGH + log_room.LARGEST
+
+
+async def test_the_thread_has_each_write_while_a_reader_keeps_the_log_growing(store: SqliteStore, path: Path) -> None:
+    """Each of them folds what it can; a reader that lets go for a moment is not missed."""
+    await store.create(SessionRecord("s"))
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM sessions").fetchall()
+        for turn in range(300):
+            await store.append("s", [{"text": "x" * 16_000}], at=turn)
+        assert not await _is_in_loop(store)
+    for turn in range(300, 303):
+        await store.append("s", TURN[:1], at=turn)
+    assert await _is_in_loop(store)
+
+
+async def test_an_interrupted_change_of_patience_is_made_anew(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    execute = WritingConnection.execute
+
+    def interrupt(db: WritingConnection, statement: str) -> sqlite3.Cursor:
+        if statement == "PRAGMA wal_autocheckpoint = 0":
+            raise KeyboardInterrupt
+        return execute(db, statement)
+
+    with closing(open_store(path, 7)) as db:
+        monkeypatch.setattr(WritingConnection, "execute", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            db.hurry(True)
+        db.hurry(False)
+        assert db.execute("PRAGMA busy_timeout").fetchone() == (7000,)
+
+
+async def test_a_fork_of_the_process_writes_nothing(start: Start, path: Path) -> None:
+    """It has the open files, but not the locks that keep two writers apart."""
+    forking = start(
+        """
+from amplifier_core.errors import StoreUnavailable
+store = open_sqlite({"path": sys.argv[1]})
+run = asyncio.new_event_loop().run_until_complete
+run(store.create(SessionRecord("s")))
+run(store.append("s", [{}], at=0))
+if not (child := os.fork()):
+    try:
+        asyncio.run(store.append("s", [{}], at=1))
+    except StoreUnavailable as error:
+        say(error)
+    os._exit(0)
+os.waitpid(child, 0)
+say(run(store.append("s", [{}], at=1)))
+run(store.close())
+""",
+        path,
+    )
+    answers = (await asyncio.to_thread(forking.communicate))[0].splitlines()
+    assert len(answers) == 2 and "is a fork of" in answers[0] and answers[1] == "2"
