@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SHORT = 64 * 1024
-"""Bytes of an append that an event loop may wait for."""
+SHORT, EACH = 64 * 1024, 100
+"""Bytes of an append that an event loop may wait for, and those that each message counts beside its own."""
 
 _FOUND = 20
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{0,128}")
@@ -59,7 +59,7 @@ class JsonlStore:
             if not isinstance(message, dict):
                 raise TypeError(f"messages[{index}]: {type(message).__name__} is not a message")
         bodies = [dumps(message, f"messages[{index}]") for index, message in enumerate(messages)]
-        if sum(map(len, bodies)) <= SHORT:
+        if sum(EACH + len(body) for body in bodies) <= SHORT:
             self._check_open()
             count = await self._writer.run_here(lambda: self._sessions.append_at_once(session_id, bodies, at))
             if count is not None:

@@ -42,8 +42,8 @@ Attempt: TypeAlias = "Callable[[Work], Outcome]"
 
 IN_A_ROW = 32
 """Jobs carried out in event loops, at most, until the thread has one, and folds a long log into the file."""
-SHORT = 64 * 1024
-"""Characters and bytes that a short job writes, at most."""
+SHORT, EACH = 64 * 1024, 100
+"""Characters and bytes that a short job writes, at most, and those that each value counts beside its own."""
 
 
 class Job(NamedTuple):
@@ -108,8 +108,8 @@ class Writer:
         loop = asyncio.get_running_loop()
         watch_calls(loop)
         future: asyncio.Future[T] = loop.create_future()
-        is_short = values is not None and sum(len(each) for each in values if isinstance(each, str | bytes)) <= SHORT
-        self._put(Job(work, future, loop, is_short))
+        sizes = (EACH + len(each) for each in values or () if isinstance(each, str | bytes))
+        self._put(Job(work, future, loop, is_short=values is not None and sum(sizes) <= SHORT))
         return await future
 
     def read_idle(self, query: Callable[[sqlite3.Connection], T]) -> T | None:
@@ -222,8 +222,9 @@ class Writer:
             self._pace.note(perf_counter() - start)
             if self._db.total_changes != changes:  # a commit of nothing folds no log
                 self._left_to_loop = 0 if self._room.is_outgrown() else IN_A_ROW  # each commit tries to fold it
-        _notify(batch, outcomes)
-        self._follow_up()
+        if batch:
+            _notify(batch, outcomes)
+            self._follow_up()
         return is_open
 
     def _follow_up(self) -> None:
