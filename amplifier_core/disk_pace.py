@@ -1,4 +1,4 @@
-"""Tell whether a disk is quick enough for an event loop to wait for its writes.
+"""Tell whether a disk is quick enough for an event loop to wait for its writes, and which writes are short enough.
 
 To hand a write to a thread and to be woken by it takes 100 to 200 µs of two processors: as long as a quick disk takes.
 But a disk may stall for seconds, and a loop that waits for it holds up all of its sessions. So one slow write sends the
@@ -7,10 +7,22 @@ next ones to a thread, until enough of them in a row were quick again.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 QUICK = 0.002
 """Seconds that a quick write takes at most: a person sees no pause, and no time limit is near."""
 ENOUGH = 32
 """Quick writes in a row after a slow one, until the loop waits for the next one."""
+SHORT, EACH = 64 * 1024, 100
+"""Characters and bytes that a short write has, at most, and those that each value counts beside its own."""
+
+
+def is_short(values: Iterable[object]) -> bool:
+    """Return whether the write of these values is short; other values than text and bytes count nothing."""
+    return sum(EACH + len(each) for each in values if isinstance(each, str | bytes)) <= SHORT
 
 
 class DiskPace:

@@ -12,8 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakSet
 
+from .errors import StoreUnavailable
+
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+    from pathlib import Path
 
 
 class _Closable(Protocol):
@@ -41,6 +44,15 @@ def end_forks_of(loop: AbstractEventLoop) -> None:
     Signals of such forks are their own: asyncio would pass them on to this process.
     """
     _loops.add(loop)
+
+
+def require_process(process: int, path: Path) -> None:
+    """Raise `StoreUnavailable` in a fork of the process that opened the store at `path`.
+
+    It has neither the thread that writes nor the locks of the open files.
+    """
+    if os.getpid() != process:
+        raise StoreUnavailable(path, "was opened by the process that this one is a fork of. Open it in this one too")
 
 
 def _leave_to_parent() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from amplifier_core.disk_pace import is_short
 from amplifier_core.errors import StoreUnavailable
 from amplifier_core.ids import validate_session_id
 from amplifier_core.storage import Finding, SessionRecord, check_changes
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from amplifier_core.transcript import Message
 
 T = TypeVar("T")
-
-SHORT, EACH = 64 * 1024, 100
-"""Bytes of an append that an event loop may wait for, and those that each message counts beside its own."""
 
 _FOUND = 20
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{0,128}")
@@ -59,7 +57,7 @@ class JsonlStore:
             if not isinstance(message, dict):
                 raise TypeError(f"messages[{index}]: {type(message).__name__} is not a message")
         bodies = [dumps(message, f"messages[{index}]") for index, message in enumerate(messages)]
-        if sum(EACH + len(body) for body in bodies) <= SHORT:
+        if is_short(bodies):
             self._check_open()
             count = await self._writer.run_here(lambda: self._sessions.append_at_once(session_id, bodies, at))
             if count is not None:

@@ -12,8 +12,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from amplifier_core.disk_pace import DiskPace
-from amplifier_core.errors import StoreUnavailable
 from amplifier_core.free_locks import call_if_free
+from amplifier_core.process_forks import require_process
 from amplifier_core.waking import call_in, watch_calls
 
 if TYPE_CHECKING:
@@ -48,10 +48,8 @@ class Worker:
 
         Raises `StoreUnavailable` in a fork of the process that began.
         """
-        if self._thread is not None and os.getpid() != self._process:
-            raise StoreUnavailable(
-                self._path, "was opened by the process that this one is a fork of. Open it in this one too"
-            )
+        if self._thread is not None:
+            require_process(self._process, self._path)
         loop = asyncio.get_running_loop()
         watch_calls(loop)
         future: asyncio.Future[T] = loop.create_future()

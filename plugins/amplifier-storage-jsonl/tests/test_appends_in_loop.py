@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from amplifier_core import disk_pace
+from amplifier_core.disk_pace import SHORT
 from amplifier_core.errors import SessionConflict, StoreUnavailable
 from amplifier_core.storage import SessionRecord
 from amplifier_storage_jsonl import appending
-from amplifier_storage_jsonl.store import SHORT
+from tests.forked_stores import check_fork
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -169,25 +170,4 @@ async def test_a_transcript_that_another_tool_wrote_is_read_in_the_thread(
 
 
 async def test_a_fork_of_the_process_writes_nothing(start: Start, base: Path) -> None:
-    """It has the open files, but not the locks that keep two writers apart."""
-    forking = start(
-        """
-from amplifier_core.errors import StoreUnavailable
-store = open_jsonl({"path": sys.argv[1]})
-run = asyncio.new_event_loop().run_until_complete
-run(store.create(SessionRecord("s")))
-run(store.append("s", [{}], at=0))
-if not (child := os.fork()):
-    try:
-        asyncio.run(store.append("s", [{}], at=1))
-    except StoreUnavailable as error:
-        say(error)
-    os._exit(0)
-os.waitpid(child, 0)
-say(run(store.append("s", [{}], at=1)))
-run(store.close())
-""",
-        base,
-    )
-    answers = (await asyncio.to_thread(forking.communicate))[0].splitlines()
-    assert len(answers) == 2 and "is a fork of" in answers[0] and answers[1] == "2"
+    await check_fork(start, "open_jsonl", base)

@@ -97,11 +97,6 @@ def closed_error(path: Path) -> StoreUnavailable:
     return StoreUnavailable(path, "the store is closed. Open it again to use it")
 
 
-def fork_error(path: Path) -> StoreUnavailable:
-    """Return the error for a write in a fork of the process that opened the store."""
-    return StoreUnavailable(path, "was opened by the process that this one is a fork of. Open it in this one too")
-
-
 def is_index_damage(error: BaseException | None) -> bool:
     """Return whether a damaged index may be the cause of `error`."""
     if isinstance(error, sqlite3.DatabaseError):

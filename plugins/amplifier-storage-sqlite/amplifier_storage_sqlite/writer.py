@@ -2,8 +2,8 @@
 
 A short job that waits alone is carried out in its event loop while the disk is quick: nobody else has to wait for it
 there, and it takes half of the time. What does not succeed at once is left to the thread: it waits for other processes,
-repairs indexes, and tells what is wrong. A loop leaves the log to the thread too, which has the first job
-and folds it into the file.
+repairs indexes, and tells what is wrong. A loop leaves the log to the thread too, which has the first job and folds it
+into the file.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from amplifier_core.disk_pace import DiskPace
+from amplifier_core.disk_pace import DiskPace, is_short
 from amplifier_core.free_locks import call_if_free
+from amplifier_core.process_forks import require_process
 from amplifier_core.waking import call_in, watch_calls
 
-from .faults import closed_error, fork_error, is_index_damage, store_error
+from .faults import closed_error, is_index_damage, store_error
 from .log_room import LogRoom
 from .opening import place_of, require_place
 
@@ -42,8 +43,6 @@ Attempt: TypeAlias = "Callable[[Work], Outcome]"
 
 IN_A_ROW = 32
 """Jobs carried out in event loops, at most, until the thread has one, and folds a long log into the file."""
-SHORT, EACH = 64 * 1024, 100
-"""Characters and bytes that a short job writes, at most, and those that each value counts beside its own."""
 
 
 class Job(NamedTuple):
@@ -108,8 +107,7 @@ class Writer:
         loop = asyncio.get_running_loop()
         watch_calls(loop)
         future: asyncio.Future[T] = loop.create_future()
-        sizes = (EACH + len(each) for each in values or () if isinstance(each, str | bytes))
-        self._put(Job(work, future, loop, is_short=values is not None and sum(sizes) <= SHORT))
+        self._put(Job(work, future, loop, is_short=values is not None and is_short(values)))
         return await future
 
     def read_idle(self, query: Callable[[sqlite3.Connection], T]) -> T | None:
@@ -139,8 +137,7 @@ class Writer:
         self._thread.join()
 
     def _put(self, job: Job) -> None:
-        if os.getpid() != self._process:  # a fork has neither the thread nor SQLite's locks
-            raise fork_error(self._path)
+        require_process(self._process, self._path)
         loop = job.loop
         with self._lock:
             if self._closed:

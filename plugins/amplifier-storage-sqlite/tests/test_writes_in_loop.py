@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from amplifier_core import disk_pace
+from amplifier_core.disk_pace import EACH, SHORT
 from amplifier_core.errors import SessionConflict, StoreUnavailable
 from amplifier_core.storage import SessionRecord
 from amplifier_storage_sqlite import log_room, open_sqlite
 from amplifier_storage_sqlite.opening import WritingConnection, open_store
-from amplifier_storage_sqlite.writer import EACH, IN_A_ROW, SHORT
+from amplifier_storage_sqlite.writer import IN_A_ROW
+from tests.forked_stores import check_fork
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -244,25 +246,4 @@ async def test_an_interrupted_change_of_patience_is_made_anew(path: Path, monkey
 
 
 async def test_a_fork_of_the_process_writes_nothing(start: Start, path: Path) -> None:
-    """It has the open files, but not the locks that keep two writers apart."""
-    forking = start(
-        """
-from amplifier_core.errors import StoreUnavailable
-store = open_sqlite({"path": sys.argv[1]})
-run = asyncio.new_event_loop().run_until_complete
-run(store.create(SessionRecord("s")))
-run(store.append("s", [{}], at=0))
-if not (child := os.fork()):
-    try:
-        asyncio.run(store.append("s", [{}], at=1))
-    except StoreUnavailable as error:
-        say(error)
-    os._exit(0)
-os.waitpid(child, 0)
-say(run(store.append("s", [{}], at=1)))
-run(store.close())
-""",
-        path,
-    )
-    answers = (await asyncio.to_thread(forking.communicate))[0].splitlines()
-    assert len(answers) == 2 and "is a fork of" in answers[0] and answers[1] == "2"
+    await check_fork(start, "open_sqlite", path)
