@@ -7,6 +7,7 @@ where the person can watch and stop them.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .peer import NOT_FOUND, RpcError
@@ -43,20 +44,18 @@ class _Asking:
         self._peer = peer
         self._session_id = session_id
         self._serving = serving
-        self._undoing: set[asyncio.Future[Any]] = set()
 
     async def __call__(self, method: str, *, undone_by: str | None = None, **params: Any) -> dict[str, Any]:
         """Ask; for a cancelled caller whose question is answered all the same, ask for what undoes the answer."""
-
-        def undo(answer: dict[str, Any]) -> None:
-            asked = self._peer.request(str(undone_by), {"sessionId": self._session_id, **answer})
-            undoing = asyncio.gather(asked, return_exceptions=True)
-            self._undoing.add(undoing)
-            undoing.add_done_callback(self._undoing.discard)
-
-        given = {"sessionId": self._session_id, **params}
-        asking = self._peer.request(method, given, take_late=undo if undone_by else None)
+        asking = self._peer.request(
+            method,
+            {"sessionId": self._session_id, **params},
+            take_late=partial(self._undo, undone_by) if undone_by else None,
+        )
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, self._serving))
+
+    def _undo(self, method: str, answer: dict[str, Any]) -> None:
+        self._peer.order(method, {"sessionId": self._session_id, **answer})
 
 
 class ClientFiles:

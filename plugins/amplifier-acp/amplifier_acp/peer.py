@@ -90,6 +90,14 @@ class Peer:
         if wire is not None and wire.is_full:
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(wire.drain(), wire.loop))
 
+    def order(self, method: str, params: Params) -> str:
+        """Ask the editor, and wait for no answer; return the number of the question. Call it in the loop of `serve`."""
+        assert self._wire is not None
+        self._count += 1
+        number = f"amplifier-{self._count}"
+        self._wire.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        return number
+
     async def request(
         self, method: str, params: Params, *, take_late: Callable[[dict[str, Any]], None] | None = None
     ) -> dict[str, Any]:
@@ -97,11 +105,8 @@ class Peer:
 
         An editor that answers all the same has done what it was asked: `take_late` gets that answer.
         """
-        assert self._wire is not None
-        self._count += 1
-        number = f"amplifier-{self._count}"
+        number = self.order(method, params)
         self._asked[number] = answer = asyncio.get_running_loop().create_future()
-        self._wire.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
         try:
             result = await answer
         except asyncio.CancelledError:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.programs import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,6 +103,22 @@ class Terminals:
         return {}
 
 
+def open_with_terminals(editors: Any) -> tuple[Any, Terminals]:
+    """Start an editor with terminals, for commands in the sandbox."""
+    require("bwrap")
+    editor = editors.start(terminal=True)
+    return editor, Terminals(editor)
+
+
+def cancel_command(editor: Any, project: Path, held: list[Message]) -> None:
+    """Run a long command, and cancel it when the editor holds a request for it."""
+    session = editor.new(project)
+    said = editor.say(session, "run sleep 1000")
+    editor.until(lambda: bool(held))
+    editor.notify("session/cancel", sessionId=session)
+    assert editor.wait(said)["stopReason"] == "cancelled"
+
+
 @pytest.fixture
 def project(make: Callable[..., Path]) -> Path:
     """A project whose agent has files and commands."""
@@ -158,10 +175,8 @@ def test_what_the_editor_refuses_is_an_error_of_the_call(filing: Any, project: P
     assert "the editor: 'the file is too large'" in str(update["content"])
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 def test_a_command_runs_in_a_terminal_of_the_editor_and_in_the_sandbox(editors: Any, project: Path) -> None:
-    editor = editors.start(terminal=True)
-    terminals = Terminals(editor)
+    editor, terminals = open_with_terminals(editors)
     session = editor.new(project)
     editor.prompt(session, "run echo inside >made; echo outside >../made; id -un; exit 7")
     content = [update["content"] for update in editor.updates_of(session, "tool_call_update") if "content" in update]
@@ -173,10 +188,8 @@ def test_a_command_runs_in_a_terminal_of_the_editor_and_in_the_sandbox(editors: 
     assert terminals.released == ["terminal-0"]
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 def test_a_long_command_runs_in_a_terminal_and_half_a_surrogate_pair_is_no_failure(editors: Any, project: Path) -> None:
-    editor = editors.start(terminal=True)
-    terminals = Terminals(editor)
+    editor, terminals = open_with_terminals(editors)
     editor.serve["terminal/output"] = lambda params: {"output": "half: \ud83d", "truncated": False}
     session = editor.new(project)
     editor.prompt(session, "run long exit 7")
@@ -185,11 +198,9 @@ def test_a_long_command_runs_in_a_terminal_and_half_a_surrogate_pair_is_no_failu
     assert "half: ?" in editor.text_of(session)
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 @pytest.mark.parametrize("refuses", [False, True])
 def test_a_cancelled_command_ends_in_its_terminal(editors: Any, project: Path, refuses: bool) -> None:
-    editor = editors.start(terminal=True)
-    terminals = Terminals(editor)
+    editor, terminals = open_with_terminals(editors)
     waiting: list[Any] = []
 
     def refuse(params: Message) -> Message:
@@ -201,20 +212,14 @@ def test_a_cancelled_command_ends_in_its_terminal(editors: Any, project: Path, r
     editor.serve["terminal/wait_for_exit"] = hold
     if refuses:
         editor.serve["terminal/kill"] = refuse
-    session = editor.new(project)
-    said = editor.say(session, "run sleep 1000")
-    editor.until(lambda: bool(waiting))
-    editor.notify("session/cancel", sessionId=session)
-    assert editor.wait(said)["stopReason"] == "cancelled"
+    cancel_command(editor, project, waiting)
     editor.until(lambda: terminals.released == ["terminal-0"])
     terminals.running["terminal-0"].communicate(timeout=30)
     assert terminals.running["terminal-0"].returncode < 0
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 def test_a_terminal_that_comes_after_the_cancellation_is_released(editors: Any, project: Path) -> None:
-    editor = editors.start(terminal=True)
-    terminals = Terminals(editor)
+    editor, terminals = open_with_terminals(editors)
     asked: list[Message] = []
 
     def hold(params: Message) -> None:
@@ -226,11 +231,7 @@ def test_a_terminal_that_comes_after_the_cancellation_is_released(editors: Any, 
 
     editor.serve["terminal/create"] = hold
     editor.serve["$/cancel_request"] = answer_all_the_same
-    session = editor.new(project)
-    said = editor.say(session, "run sleep 1000")
-    editor.until(lambda: bool(asked))
-    editor.notify("session/cancel", sessionId=session)
-    assert editor.wait(said)["stopReason"] == "cancelled"
+    cancel_command(editor, project, asked)
     editor.until(lambda: terminals.released == ["terminal-0"])
     terminals.running["terminal-0"].kill()
     terminals.running["terminal-0"].communicate(timeout=30)
