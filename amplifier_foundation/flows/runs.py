@@ -239,8 +239,7 @@ async def _find_record(
     metadata = {FLOW: {"name": name, "input": given, "digest": digest_of(describe_workflow(graph.workflow))}}
     record = new_record(prepared, run_id, name=name, project=project, metadata=metadata)
     accounts = list(Tree.below(run_id, prepared.bundle, record.created).accounts)
-    await store.create(replace(record, status="idle", metadata={**record.metadata, ACCOUNTS: accounts}))
-    return await store.get(run_id)
+    return await store.create(replace(record, status="idle", metadata={**record.metadata, ACCOUNTS: accounts}))
 
 
 @asynccontextmanager
