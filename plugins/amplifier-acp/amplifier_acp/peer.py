@@ -110,9 +110,12 @@ class Peer:
         try:
             result = await answer
         except asyncio.CancelledError:
-            self.notify(CANCEL, {"requestId": number})
-            if take_late is not None:
-                self._withdrawn[number] = take_late
+            if answer.cancelled():
+                self.notify(CANCEL, {"requestId": number})
+                if take_late is not None:
+                    self._withdrawn[number] = take_late
+            elif take_late is not None and answer.exception() is None:  # it came just before the cancellation
+                _hand_over(answer.result(), take_late)
             raise
         finally:
             del self._asked[number]
@@ -192,8 +195,8 @@ class Peer:
         if not isinstance(number, str):
             return
         take_late = self._withdrawn.pop(number, None)
-        if take_late is not None and isinstance(result := message.get("result"), dict):
-            take_late(result)
+        if take_late is not None:
+            _hand_over(message.get("result"), take_late)
         answer = self._asked.get(number)
         if answer is None or answer.done():
             return
@@ -211,6 +214,11 @@ class Peer:
     def _answer(self, number: Any, **told: Any) -> None:
         assert self._wire is not None
         self._wire.send({"jsonrpc": "2.0", "id": number, **told})
+
+
+def _hand_over(result: Any, take_late: Callable[[dict[str, Any]], None]) -> None:
+    if isinstance(result, dict):
+        take_late(result)
 
 
 def _read(line: bytes | LineTooLong) -> dict[str, Any]:

@@ -226,7 +226,7 @@ def test_a_terminal_that_comes_after_the_cancellation_is_released(editors: Any, 
         asked.append(params)
 
     def answer_all_the_same(params: Message) -> None:
-        result = terminals.create(asked[0])
+        result = terminals.create({**asked[0], "command": "sleep", "args": ["1000"]})  # a kill ends it whole
         editor.write(json.dumps({"jsonrpc": "2.0", "id": params["requestId"], "result": result}).encode())
 
     editor.serve["terminal/create"] = hold
