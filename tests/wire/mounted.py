@@ -1,0 +1,87 @@
+"""Mount a provider against a local server, and record its events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.message_models import ChatRequest, ChatResponse
+
+from .server import Script, WireServer
+
+BLOCKS = [f"llm:stream_block_{part}" for part in ("start", "delta", "end")]
+RECORDED = (*BLOCKS, "llm:stream_aborted", "llm:request", "llm:response", "provider:retry")
+
+VARIABLES = (
+    *("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    *("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL", "OLLAMA_API_KEY", "OLLAMA_HOST"),
+    *("HTTP_PROXY", "HTTPS_PROXY"),
+)
+
+Serve = Callable[..., Any]
+"""Takes a script, or an `answer` to every request, and the configuration; returns a `Service` when it is awaited."""
+
+
+class Service:
+    """A mounted provider, the server that it asks, and the events that it emitted."""
+
+    def __init__(self, server: WireServer, coordinator: ModuleCoordinator, provider: Any) -> None:
+        self.server = server
+        self.coordinator = coordinator
+        self.provider = provider
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    async def ask(self, *messages: Any, **more: Any) -> ChatResponse:
+        """Ask with these messages, of a user if they are texts."""
+        given = [user(each) if isinstance(each, str) else each for each in messages]
+        response = await self.provider.complete(ChatRequest.model_validate({"messages": given or [user()], **more}))
+        assert isinstance(response, ChatResponse)
+        return response
+
+    @property
+    def bodies(self) -> list[dict[str, Any]]:
+        return [request.json for request in self.server.requests]
+
+    def heard(self, *names: str) -> list[dict[str, Any]]:
+        """Return the data of these events, in their order."""
+        return [data for event, data in self.events if event in names]
+
+
+def user(text: str = "Hello") -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+@asynccontextmanager
+async def mounting(
+    monkeypatch: pytest.MonkeyPatch, mount: Callable[..., Any], name: str, kind: type[Service] = Service, **usual: Any
+) -> AsyncIterator[Serve]:
+    """Serve scripts, mount the provider with the `usual` configuration and what a test adds, and close both at the end.
+
+    Without variables of the environment that name keys, services and proxies.
+    """
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+        monkeypatch.delenv(variable.lower(), raising=False)
+    async with AsyncExitStack() as stack:
+
+        async def begin(*script: Any, answer: Any = None, **config: Any) -> Service:
+            given: Script = answer or list(script)
+            server = await stack.enter_async_context(WireServer(given))
+            coordinator = ModuleCoordinator(session_id="test")
+            defaults = {"base_url": server.url, "max_retries": 0, "min_retry_delay": 0, **usual}
+            close = await mount(coordinator, {**defaults, **config})
+            stack.push_async_callback(close)
+            service = kind(server, coordinator, coordinator.get("providers", name))
+
+            async def record(event: str, data: dict[str, Any]) -> None:
+                service.events.append((event, data))
+
+            for event in RECORDED:
+                coordinator.hooks.register(event, record)
+            return service
+
+        yield begin
