@@ -1,10 +1,11 @@
-"""Write Python's plain values as JSON text, and name the place of any other value."""
+"""Write Python's plain values as JSON text, and name the place of any other value; read an object when it is used."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from datetime import datetime
 from math import isfinite
 from pathlib import PurePath
@@ -24,6 +25,37 @@ def to_json(value: object, where: str = "value", indent: int | None = None) -> s
         raise TypeError(f"{place}: {reason}") from None
     except RecursionError:
         raise TypeError(f"{where}: nested too deeply") from None
+
+
+class LateJson(Mapping[str, Any]):
+    """An object that `read` makes of its text at the first use: a list of ten thousand records needs few of theirs."""
+
+    __slots__ = ("_read", "_text", "_value")
+
+    def __init__(self, read: Callable[[Any], dict[str, Any]], text: Any) -> None:
+        self._read = read
+        self._text = text
+        self._value: dict[str, Any] | None = None
+
+    def _get(self) -> dict[str, Any]:
+        if self._value is None:
+            self._value, self._text = self._read(self._text), None
+        return self._value
+
+    def __getitem__(self, key: str) -> Any:
+        return self._get()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._get())
+
+    def __len__(self) -> int:
+        return len(self._get())
+
+    def __repr__(self) -> str:
+        return repr(self._get())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        return deepcopy(self._get(), memo)
 
 
 def _as_json(value: object) -> Any:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from amplifier_core.documents import Document
 from amplifier_core.events import SessionEvent
+from amplifier_core.json_values import LateJson
 from amplifier_core.shared_stores import SharedDelivery
 from amplifier_core.storage import SessionRecord
 from amplifier_core.triggers import TriggerEvent, TriggerType
 
-from .values import Column, StoredJson, dumps, loads, micros, moment, plain, unplain
+from .values import Column, dumps, loads, micros, moment, plain, unplain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -106,7 +107,7 @@ _ENCODERS: dict[str, Callable[[Any], Any]] = {
 _DECODERS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(_TIMES, moment),
     **dict.fromkeys(_JSON, loads),
-    "config": StoredJson,
+    "config": partial(LateJson, loads),
     "event": decode_trigger_event,
     "owners": tuple,
 }

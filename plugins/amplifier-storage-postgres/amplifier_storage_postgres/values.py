@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from copy import deepcopy
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from amplifier_core.json_values import to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -77,33 +78,3 @@ def loads(column: Any) -> Any:
 def arguments(values: Mapping[str, Any]) -> str:
     """Return the arguments of a function of the database, as JSON; their texts are columns already."""
     return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
-
-
-class StoredJson(Mapping[str, Any]):
-    """Decode a JSON object at its first use: a list of ten thousand records needs few of their configurations."""
-
-    __slots__ = ("_column", "_value")
-
-    def __init__(self, column: Any) -> None:
-        self._column = column
-        self._value: dict[str, Any] | None = None
-
-    def _decode(self) -> dict[str, Any]:
-        if self._value is None:
-            self._value, self._column = loads(self._column), None
-        return self._value
-
-    def __getitem__(self, key: str) -> Any:
-        return self._decode()[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._decode())
-
-    def __len__(self) -> int:
-        return len(self._decode())
-
-    def __repr__(self) -> str:
-        return repr(self._decode())
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
-        return deepcopy(self._decode(), memo)

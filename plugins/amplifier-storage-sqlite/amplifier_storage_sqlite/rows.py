@@ -12,10 +12,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from amplifier_core.events import SessionEvent
+from amplifier_core.json_values import LateJson
 from amplifier_core.storage import Delivery, SessionRecord
 from amplifier_core.triggers import TriggerEvent, TriggerType
 
-from .values import Column, StoredJson, dumps, loads, micros, moment, plain, unplain
+from .values import Column, dumps, loads, micros, moment, plain, unplain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -146,7 +147,7 @@ _ENCODERS: dict[str, Callable[[Any], Column]] = {
 _DECODERS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(_TIMES, moment),
     **dict.fromkeys(_JSON, loads),
-    "config": StoredJson,
+    "config": partial(LateJson, loads),
     "event": decode_trigger_event,
 }
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from amplifier_core.json_values import to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -84,36 +85,6 @@ def dumps(value: object, where: str = "value") -> Column:
 def loads(column: Any) -> Any:
     """Return the value given to `dumps`. Raises `ValueError` for damaged JSON."""
     return {} if column == "{}" else _decode(unplain(column))
-
-
-class StoredJson(Mapping[str, Any]):
-    """Decode a JSON object at its first use: a list of ten thousand records needs few of their configurations."""
-
-    __slots__ = ("_column", "_value")
-
-    def __init__(self, column: Any) -> None:
-        self._column = column
-        self._value: dict[str, Any] | None = None
-
-    def _decode(self) -> dict[str, Any]:
-        if self._value is None:
-            self._value, self._column = loads(self._column), None
-        return self._value
-
-    def __getitem__(self, key: str) -> Any:
-        return self._decode()[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._decode())
-
-    def __len__(self) -> int:
-        return len(self._decode())
-
-    def __repr__(self) -> str:
-        return repr(self._decode())
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
-        return deepcopy(self._decode(), memo)
 
 
 def field_of(column: Any, name: str) -> Column:
