@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amplifier_core.durations import seconds_of
+from amplifier_core.errors import SessionNotFound
 from amplifier_core.frozen import frozen
 from amplifier_core.storage import StoreAdministration
 
@@ -20,7 +22,7 @@ from ..sessions.presence import as_it_is
 from .tasks import run_beside
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Container, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Sequence
     from datetime import datetime
 
     from amplifier_core.clock import Clock
@@ -40,6 +42,8 @@ PURGE_EVERY = 3600.0
 """Seconds."""
 AT_ONCE = 50
 """Sessions deleted at once: other writers wait no longer than for these."""
+READ = 1_000
+"""Ids of expired sessions that are read at a time."""
 
 
 @frozen
@@ -60,6 +64,25 @@ class Retention:
             settings.get("retention.keep"),
             size_of(settings.get("retention.max_size", 0)) or None,
         )
+
+
+def retention_in(project: str) -> Retention | None:
+    """Return the retention in the settings of a project's folder; None while they have mistakes, or are not trusted.
+
+    A folder that is gone has the settings of the user, and so has "".
+    """
+    from ..security import TrustUnreadable
+    from ..security.trust import check_settings
+    from ..settings import SettingsError, read_settings, read_user_settings
+
+    try:
+        if not Path(project).is_absolute():
+            return Retention.of(read_user_settings())
+        folder = Path(project)
+        settings = read_settings(folder)
+        return Retention.of(settings) if check_settings(settings, folder) is None else None
+    except (SettingsError, TrustUnreadable):
+        return None
 
 
 LONGEST = 3e9
@@ -94,31 +117,44 @@ def disposable(
 
 
 @asynccontextmanager
-async def purging(store: DurableStore, clock: Clock, retention: Retention | None = None) -> AsyncIterator[None]:
+async def purging(
+    store: DurableStore,
+    clock: Clock,
+    retention: Retention | Callable[[str], Retention | None] | None = None,
+    projects: Sequence[str] = (),
+) -> AsyncIterator[None]:
     """Purge the inbox, and forget sessions, at once and then every hour while the block runs.
 
-    A failure is logged and changes nothing.
+    A `retention` that is a function tells that of each project, as `retention_in` does: sessions of `projects` go by
+    theirs, and those of others by that of "" if they have no other one. A failure is logged and changes nothing.
     """
-    async with run_beside(_purge_regularly(store, clock, retention or Retention()), "retention"):
+    async with run_beside(_purge_regularly(store, clock, retention or Retention(), projects), "retention"):
         yield
 
 
-async def delete_expired(store: DurableStore, before: datetime, keep: int = 0) -> int:
+async def delete_expired(
+    store: DurableStore,
+    before: datetime,
+    keep: int = 0,
+    is_wanted: Callable[[str], Awaitable[bool]] | None = None,
+) -> int:
     """Delete the expired sessions of events, with their children; return how many.
 
-    The newest `keep` of each background session stay. A person's fork of one stays, with its shared history.
+    The newest `keep` of each background session stay, and those that `is_wanted` (their ids) denies. A person's fork of
+    one stays, with its shared history.
     """
-    count = 0
-    while spent := await store.expired_sessions(before=before, keep=keep):
-        for at in range(0, len(spent), AT_ONCE):
-            count += await _delete_whole(store, spent[at : at + AT_ONCE])
-    return count
+    return sum([await _delete_whole(store, ids) async for ids in _expired(store, before, keep, is_wanted)])
 
 
-async def bound_size(store: DurableStore, now: datetime, retention: Retention) -> None:
+async def bound_size(
+    store: DurableStore,
+    now: datetime,
+    retention: Retention,
+    is_wanted: Callable[[str], Awaitable[bool]] | None = None,
+) -> None:
     """Forget more than age and number ask for, the oldest first, until the store is within `max_size`.
 
-    Deliveries finished a day ago and events go first, then sessions of events, except the newest `keep`. Warns when the
+    Deliveries finished a day ago and events go first, then sessions of events, as with `delete_expired`. Warns when the
     rest is needed. Free room is given back to the file system.
     """
     administration = getattr(store, "administration", None)
@@ -133,19 +169,34 @@ async def bound_size(store: DurableStore, now: datetime, retention: Retention) -
 
     if await is_too_large():
         await store.purge(before=now - WANTED_FOR, event_bytes=0)
-    while await is_too_large():
-        ids = await store.expired_sessions(before=now, keep=retention.keep, limit=AT_ONCE)
-        if not ids:
-            logger.warning(
-                "the store is larger than retention.max_size (%s bytes), and the rest is needed: unfinished "
-                "deliveries, dead letters, sessions of people, the newest %s of each background session. See: "
-                "amplifier store info; delete sessions with: amplifier session prune",
-                f"{retention.max_size:,}",
-                retention.keep,
-            )
-            break
-        await _delete_whole(store, ids)
+        if await is_too_large():
+            async for ids in _expired(store, now, retention.keep, is_wanted):
+                await _delete_whole(store, ids)
+                if not await is_too_large():
+                    break
+            else:
+                logger.warning(
+                    "the store is larger than retention.max_size (%s bytes), and the rest is needed: unfinished "
+                    "deliveries, dead letters, sessions of people, the newest %s of each background session. See: "
+                    "amplifier store info; delete sessions with: amplifier session prune",
+                    f"{retention.max_size:,}",
+                    retention.keep,
+                )
     await asyncio.to_thread(administration.compact)
+
+
+async def _expired(
+    store: DurableStore, before: datetime, keep: int, is_wanted: Callable[[str], Awaitable[bool]] | None
+) -> AsyncIterator[list[str]]:
+    """Yield the ids of expired sessions, the oldest first, at most `AT_ONCE` at a time; the caller deletes them."""
+    passed = 0
+    while ids := (await store.expired_sessions(before=before, keep=keep, limit=passed + READ))[passed:]:
+        for at in range(0, len(ids), AT_ONCE):
+            some = ids[at : at + AT_ONCE]
+            wanted = some if is_wanted is None else [each for each in some if await is_wanted(each)]
+            passed += len(some) - len(wanted)
+            if wanted:
+                yield wanted
 
 
 async def _delete_whole(store: DurableStore, session_ids: Sequence[str]) -> int:
@@ -154,18 +205,62 @@ async def _delete_whole(store: DurableStore, session_ids: Sequence[str]) -> int:
 
     below = [each.session_id for above in session_ids for each in await read_below(store, above)]
     await release_worktrees(session_ids)
-    await asyncio.gather(*(store.delete(session_id) for session_id in (*session_ids, *below)))
+    await asyncio.gather(*(_delete(store, session_id) for session_id in (*session_ids, *below)))
     await asyncio.to_thread(forget_changes, [*session_ids, *below])
     return len(session_ids) + len(below)
 
 
-async def _purge_regularly(store: DurableStore, clock: Clock, retention: Retention) -> None:
+async def _delete(store: DurableStore, session_id: str) -> None:
+    with suppress(SessionNotFound):  # another process was faster
+        await store.delete(session_id)
+
+
+async def _purge_regularly(
+    store: DurableStore,
+    clock: Clock,
+    retention: Retention | Callable[[str], Retention | None],
+    projects: Sequence[str],
+) -> None:
     while True:
         try:
             await store.purge(before=clock.now() - OVER_FOR, event_bytes=EVENT_BYTES)
-            if retention.sessions is not None:
-                await delete_expired(store, clock.now() - retention.sessions, retention.keep)
-            await bound_size(store, clock.now(), retention)
+            if isinstance(retention, Retention):
+                await _forget(store, clock.now(), retention)
+            else:
+                await _forget_by_project(store, clock.now(), retention, projects)
         except Exception as error:
             logger.warning("old sessions, deliveries and events could not be forgotten: %s", error)
         await clock.sleep(PURGE_EVERY)
+
+
+async def _forget(
+    store: DurableStore,
+    now: datetime,
+    retention: Retention,
+    is_wanted: Callable[[str], Awaitable[bool]] | None = None,
+) -> None:
+    if retention.sessions is not None:
+        await delete_expired(store, now - retention.sessions, retention.keep, is_wanted)
+    await bound_size(store, now, retention, is_wanted)
+
+
+async def _forget_by_project(
+    store: DurableStore, now: datetime, tell: Callable[[str], Retention | None], projects: Sequence[str]
+) -> None:
+    """Forget what each project allows; a project whose retention is another one waits for its own process."""
+    known: dict[str, Retention | None] = {}
+
+    async def read(project: str) -> Retention | None:
+        if project not in known:
+            known[project] = await asyncio.to_thread(tell, project)  # it reads files
+        return known[project]
+
+    for retention in dict.fromkeys([await read(each) for each in ("", *projects)]):
+
+        async def is_wanted(session_id: str, retention: Retention | None = retention) -> bool:
+            with suppress(SessionNotFound):
+                return await read((await store.get(session_id)).project) == retention
+            return False
+
+        if retention is not None:
+            await _forget(store, now, retention, is_wanted)

@@ -63,7 +63,7 @@ async def run_background(
     observer: Callable[[Activity], None] | None = None,
     session_observers: Sequence[Callable[[AmplifierSession], None]] = (),
     control: Control | None = None,
-    retention: Retention | None = None,
+    retention: Retention | Callable[[str], Retention | None] | None = None,
     role: Literal["up", "worker"] = "up",
     transports: Sequence[Mapping[str, Any]] = (),
 ) -> AsyncIterator[list[Up]]:
@@ -71,10 +71,11 @@ async def run_background(
 
     The working folder of a bundle is that of `home_of`. Unfinished work of an earlier process comes first.
     `session_observers` see every session when its modules are mounted. `control` answers other processes; `retention`
-    bounds the age of stored sessions (None: keep them); `transports` is the setting of that name. A `worker` handles
-    events on a store that several hosts share, and runs no triggers. Raises `SessionConflict` when another process runs
-    background sessions of one of these folders, `BundleValidationError` for a bundle without background sessions,
-    `StorageUnsuitable` for a worker on a store of one host.
+    bounds the age of stored sessions (None: keep them), that of all or, by a function, of each project; `transports` is
+    the setting of that name. A `worker` handles events on a store that several hosts share, and runs no triggers.
+    Raises `SessionConflict` when another process runs background sessions of one of these folders,
+    `BundleValidationError` for a bundle without background sessions, `StorageUnsuitable` for a worker on a store of one
+    host.
     """
     _require_background_sessions(bundles)
     control, path = control or Control(), socket_path()
@@ -84,7 +85,7 @@ async def run_background(
         member = await _take_place(stack, store, role, bundles, projects, facts)
         if member is not None:
             await stack.enter_async_context(run_beside(control.take_part(member), "commands of other hosts"))
-        await stack.enter_async_context(purging(store, SystemClock(), retention))
+        await stack.enter_async_context(purging(store, SystemClock(), retention, projects))
         await stack.enter_async_context(looking_after(store, SystemClock(), partial(control.report, STORE_FILE)))
         stack.enter_context(report_exhaustion())
         folder = await stack.enter_async_context(watching_data_folder(control.lost))

@@ -178,7 +178,7 @@ async def _run(
 ) -> None:
     """Run the bundles until a stop is requested."""
     from ..background.reloading import Reloading
-    from ..background.retention import Retention
+    from ..background.retention import retention_in
     from ..background.service.notifying import Notifier
     from ..background.up import home_of, run_background
     from ..background.working_folder import WorkingFolder
@@ -198,7 +198,7 @@ async def _run(
                     observer=observe,
                     session_observers=[folder.observe],
                     control=control,
-                    retention=Retention.of(settings),
+                    retention=retention_in,
                     transports=settings.get("transports") if role == "up" else (),
                     role=role,
                 )

@@ -64,6 +64,8 @@ class FileChanges:
     session_id: str
     count_messages: Callable[[], int] = lambda: 0
     _limit: int | None = None
+    _bound: int = 0
+    """Bytes that all sessions may keep: a project may keep nothing for its own, but takes nothing from others."""
     _fresh: int = SWEEP_AFTER
     """Bytes since the last look at the bound; the first change looks."""
     _is_failing: bool = False
@@ -90,16 +92,17 @@ class FileChanges:
     def _keep(self, path: str, after: str | None, before: bytes | None, at: int) -> None:
         if self._limit is None:
             from ..documents.sizes import size_of
-            from ..settings import read_settings
+            from ..settings import read_settings, read_user_settings
 
-            self._limit = size_of(read_settings().get("retention.undo"))
+            own, users = (each.get("retention.undo") for each in (read_settings(), read_user_settings()))
+            self._limit, self._bound = size_of(own), max(size_of(own), size_of(users))
         if not self._limit:
             return
         kept = record(self.session_id, path, after, before=before, at=at)
         self._fresh += kept
         if self._fresh >= SWEEP_AFTER:
             self._fresh = 0
-            bound_contents(self._limit)
+            bound_contents(self._bound)
 
 
 def record(

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from .layer import DEFAULTS, Layer
     from .places import SCOPES, Scope, project_folder, settings_exist, settings_file
     from .problems import CODES, InvalidSettings, SettingNotSet, SettingNotWritten, SettingsError
-    from .reading import Origin, Settings, read_settings
+    from .reading import Origin, Settings, read_settings, read_user_settings
     from .writing import unset_setting, write_setting
 
 _HOMES = {
     ".layer": "DEFAULTS Layer",
     ".places": "SCOPES Scope project_folder settings_exist settings_file",
     ".problems": "CODES InvalidSettings SettingNotSet SettingNotWritten SettingsError",
-    ".reading": "Origin Settings read_settings",
+    ".reading": "Origin Settings read_settings read_user_settings",
     ".writing": "unset_setting write_setting",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
@@ -39,6 +39,7 @@ __all__ = [
     "SettingsError",
     "project_folder",
     "read_settings",
+    "read_user_settings",
     "settings_exist",
     "settings_file",
     "unset_setting",

@@ -83,6 +83,11 @@ def read_settings(folder: Path | str | None = None, *, overrides: Mapping[str, A
     return Settings(values, problems, layers)
 
 
+def read_user_settings() -> Settings:
+    """Return the settings of the user, without those of any project. Raises `InvalidSettings`."""
+    return read_settings(Path.cwd().anchor)
+
+
 def _read_environment(here: Path) -> Layer:
     given: dict[str, Any] = {}
     for path, variable in _VARIABLES.items():

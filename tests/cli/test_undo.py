@@ -258,6 +258,15 @@ def test_without_room_for_contents_nothing_is_kept_and_the_session_writes_on(
     assert "There is nothing to undo." in told("session", "undo", session, "--yes")[1]
 
 
+def test_the_bound_of_a_project_takes_nothing_from_the_sessions_of_others(work: Path, told: Told) -> None:
+    (work / "a.txt").write_text("before\n")
+    session = turns(told, "put a.txt one")
+    told("config", "set", "retention.undo", "1", "--scope", "project")
+    turns(told, "put b.txt one", "put b.txt two")
+    assert told("session", "undo", session, "--yes")[0] == exits.OK
+    assert (work / "a.txt").read_text() == "before\n"
+
+
 KILLED = """
 import os, sys
 from amplifier_foundation.cli import main

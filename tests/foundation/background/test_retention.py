@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from amplifier_core import SessionEvent, SessionRecord, TriggerEvent, TriggerType
-from amplifier_core.errors import AmplifierError, StoreUnavailable
+from amplifier_core.errors import AmplifierError, SessionNotFound, StoreUnavailable
 from amplifier_core.storage import Purged
 from amplifier_core.testing import MemoryStore, VirtualClock
 from amplifier_foundation.background.retention import (
@@ -20,6 +21,7 @@ from amplifier_foundation.background.retention import (
     delete_expired,
     disposable,
     purging,
+    retention_in,
 )
 from amplifier_foundation.settings import read_settings
 
@@ -146,3 +148,62 @@ def test_what_is_no_size_is_refused_by_line(text: str, monkeypatch: pytest.Monke
     (tmp_path / "settings.yaml").write_text(f"retention:\n  max_size: {text}\n")
     with pytest.raises(AmplifierError, match=r"settings\.yaml:2:.*(size such as 500 MB|must be)"):
         read_settings()
+
+
+async def test_each_project_has_the_retention_of_its_own_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "settings.yaml").write_text("retention: {sessions: 30d, keep: 0}\n")
+    settings = {"ours": "sessions: 1d", "theirs": "sessions: 0", "broken": "sesions: 1d, keep: x"}
+    for name, text in settings.items():
+        (tmp_path / name / ".amplifier").mkdir(parents=True)
+        (tmp_path / name / ".amplifier" / "settings.yaml").write_text(f"retention: {{{text}}}\n")
+    (tmp_path / "plain").mkdir()
+    store, clock = MemoryStore(), VirtualClock(datetime.now(UTC))
+    for name in (*settings, "plain", "gone"):
+        await woken(store, name, project=str(tmp_path / name))
+    await woken(store, "no-project")
+
+    async def left() -> set[str]:
+        return {record.session_id for record in await store.sessions()}
+
+    async def wait(days: int) -> None:
+        for seconds in (days * 86_400, PURGE_EVERY):  # a purge reads settings in a thread, while time goes on
+            await clock.until_sleeping()
+            await clock.advance(seconds)
+        await clock.until_sleeping()
+
+    async with purging(store, clock, retention_in, [str(tmp_path / "ours")]):
+        await wait(days=2)
+        assert await left() == {"theirs", "broken", "plain", "gone", "no-project"}
+        monkeypatch.delenv("AMPLIFIER_TRUST")
+        await wait(days=31)
+        assert await left() == {"theirs", "broken"}
+
+
+async def test_settings_that_nobody_trusts_forget_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("AMPLIFIER_TRUST", raising=False)
+    (tmp_path / ".amplifier").mkdir()
+    (tmp_path / ".amplifier" / "settings.yaml").write_text("retention: {sessions: 1s}\n")
+    assert retention_in(str(tmp_path)) is None
+    monkeypatch.setenv("AMPLIFIER_TRUST", "1")
+    assert retention_in(str(tmp_path)) == Retention(timedelta(seconds=1), 20)
+
+
+async def test_two_processes_forget_the_same_sessions(caplog: pytest.LogCaptureFixture) -> None:
+    class Slow(MemoryStore):
+        async def delete(self, session_id: str) -> None:
+            with suppress(SessionNotFound):  # another process
+                await super().delete(session_id)
+            await super().delete(session_id)
+
+    store, clock = Slow(), VirtualClock(datetime.now(UTC))
+    for number in range(3):
+        await woken(store, f"s{number}")
+    async with purging(store, clock, Retention(timedelta(days=1))):
+        await clock.advance(2 * 86_400)
+    assert await store.sessions() == []
+    assert caplog.text == ""
