@@ -57,9 +57,13 @@ class Account:
         made.ledgers, made._newest = dict(self.ledgers), self._newest
         return made
 
-    async def refresh(self, store: SessionStore, since: datetime | None = None) -> None:
-        """Read the sessions changed since the last call; the first call reads those changed since `since`, or all."""
-        bound, limit = self._newest or since, _PAGE
+    async def refresh(self, store: SessionStore, now: datetime, since: datetime | None = None) -> None:
+        """Read the sessions changed since the last call; the first call reads those changed since `since`, or all.
+
+        So does a call before the last one: the clock was set back. A session whose time is to come hides no other one.
+        """
+        is_known = self._newest is not None and self._newest <= now
+        bound, limit = self._newest if is_known else since, _PAGE
         while True:
             records = await store.sessions(limit=limit)
             if len(records) < limit or (bound is not None and records[-1].updated < bound):
@@ -69,7 +73,7 @@ class Account:
             if (bound is None or record.updated >= bound) and self.name in accounts_of(record.metadata):
                 self.ledgers[record.session_id] = self._read(record)
         if records:
-            self._newest = max(record.updated for record in records)
+            self._newest = min(now, max(record.updated for record in records))
 
     def _read(self, record: SessionRecord) -> Ledger:
         ledger, tree = Ledger.of(record.metadata), tree_account(record.session_id)

@@ -135,7 +135,8 @@ class Budget:
         if self._account is not None:
             if store is not None and (self._is_shared or not self._is_read):
                 yesterday = now - timedelta(days=2) if self.limits.per_day else None
-                await self._account.refresh(store, max(filter(None, (self._since, yesterday)), default=None))
+                since = max(filter(None, (self._since, yesterday)), default=None)
+                await self._account.refresh(store, now, since)
                 self._is_read = True
             for session_id, ledger in self._account.ledgers.items():
                 if session_id not in self._open:

@@ -1,0 +1,66 @@
+"""Accounts read what has changed, whatever clocks do."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from amplifier_core import SessionRecord
+from amplifier_core.testing import MemoryStore
+from amplifier_foundation.sessions.accounts import ACCOUNTS, Account
+from amplifier_foundation.sessions.ledger import LEDGER
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+class Listed(MemoryStore):
+    """A store whose sessions have the times that a test gives them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: dict[str, SessionRecord] = {}
+
+    def write(self, session_id: str, updated: datetime, turns: int = 1) -> None:
+        metadata = {ACCOUNTS: ["queue:q"], LEDGER: {"2026-01-01": {"turns": turns}}}
+        self.records[session_id] = SessionRecord(session_id, updated=updated, metadata=metadata)
+
+    async def sessions(self, *, limit: int | None = None, **wanted: Any) -> list[SessionRecord]:
+        newest_first = sorted(self.records.values(), key=lambda record: record.updated, reverse=True)
+        return newest_first[:limit]
+
+
+def turns(account: Account) -> int:
+    return sum(ledger.sum(None).turns for ledger in account.ledgers.values())
+
+
+async def test_a_session_whose_time_is_to_come_hides_no_other_one() -> None:
+    store, account = Listed(), Account("queue:q")
+    store.write("ahead", NOON + 60 * MINUTE)
+    await account.refresh(store, NOON)
+    for number in range(1, 4):
+        now = NOON + number * MINUTE
+        store.write(f"s{number}", now)
+        await account.refresh(store, now)
+        assert turns(account) == 1 + number
+
+
+async def test_after_a_clock_was_set_back_all_is_read_again() -> None:
+    store, account = Listed(), Account("queue:q")
+    store.write("first", NOON + 60 * MINUTE)
+    await account.refresh(store, NOON + 60 * MINUTE)
+    store.write("second", NOON + MINUTE)
+    store.write("third", NOON + 2 * MINUTE)
+    await account.refresh(store, NOON + 3 * MINUTE)
+    assert turns(account) == 3
+
+
+async def test_what_has_not_changed_is_not_read_again() -> None:
+    store, account = Listed(), Account("queue:q")
+    for number in range(40):
+        store.write(f"s{number}", NOON + number * MINUTE)
+    await account.refresh(store, NOON + 60 * MINUTE)
+    store.write("s0", NOON, turns=9)  # its time is what it was
+    store.write("new", NOON + 61 * MINUTE)
+    await account.refresh(store, NOON + 61 * MINUTE)
+    assert turns(account) == 41
