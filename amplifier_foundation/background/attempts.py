@@ -44,6 +44,8 @@ BACKGROUND = "session.background"
 """The capability with the name of the background session; sessions below it lack it."""
 CODE = "code of the bundle"
 """The component that has a problem while changed code waits for trust."""
+FOLDER = "working folder"
+"""The component that has a problem while the folder of the project is gone: moved, or not mounted."""
 
 
 def make_inbox(engine: Engine, background: BackgroundSessionState, delivery: Delivery) -> ApprovalInbox:
@@ -63,9 +65,11 @@ async def prepare_attempt(
 ) -> Spawn:
     """Return the prepared spawn of the delivery's session. Raises the errors of `prepare_spawn`.
 
-    Raises `SpawnRefused` when code of its bundle has changed and nobody trusts it: the delivery waits for that.
+    Raises `SpawnRefused` when its folder is gone, or code of its bundle has changed and nobody trusts it: the delivery
+    waits for that.
     """
     config, parent, prepared = background.config, engine.parent, background.prepared
+    _check_folder(engine, background)
     _check_code(engine, background)
     _refresh_permissions(engine)
     if delivery.epoch > 1 and (process := holder_of(str(delivery.session_id))) is not None:
@@ -114,6 +118,16 @@ async def prepare_attempt(
     if engine.loops is not None and isinstance(spawn.runner, InProcessRunner):
         run_in_own_loop(spawn, engine.loops, partial(_report_stall, engine, background, spawn.request.session_id))
     return spawn
+
+
+def _check_folder(engine: Engine, background: BackgroundSessionState) -> None:
+    """Raise `SpawnRefused` while the folder is gone, and show it in the status: its tools would find nothing there."""
+    folder = Path(background.project)
+    if folder.is_absolute() and not folder.is_dir():
+        reason = f"the folder {folder} is gone. Bring it back, or end this process and begin in its new place"
+        engine.report_problem(background, FOLDER, "degraded", reason)
+        raise SpawnRefused(engine.parent.session_id, reason)
+    engine.clear_problem(background, FOLDER)
 
 
 def _check_code(engine: Engine, background: BackgroundSessionState) -> None:
