@@ -231,6 +231,8 @@ def invoke(args: Sequence[str] | None = None) -> int:
             from .advice import describe_provider_error
 
             _say(describe_provider_error(error))
+        elif (full := exits.find_full_disk(error)) is not None:
+            _say(f"{full.filename or 'a file'} cannot be written ({full.strerror}). Free some space and try again")
         else:
             _say(f"{type(error).__name__}: {error} (use --debug to see the traceback)")
         return exits.exit_code(error)

@@ -62,7 +62,7 @@ _WAITING_FOR_TRUST = (("trust", "NotTrusted"), ("session_mark", "WithinSession")
 
 def exit_code(error: BaseException) -> int:
     """Return the exit code of a command that fails with `error`."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if find_full_disk(error) is not None:
         return TRY_AGAIN
     if is_of_provider(error):
         from ..sessions.failures import find_provider_error
@@ -76,6 +76,12 @@ def exit_code(error: BaseException) -> int:
     if not isinstance(error, errors.AmplifierError):
         return FAILED
     return next((code for kind, code in _BY_ERROR if isinstance(error, kind)), FAILED)
+
+
+def find_full_disk(error: BaseException) -> OSError | None:
+    """Return the error, or its cause, that says that there was no room to write something."""
+    both = (error, error.__cause__)
+    return next((one for one in both if isinstance(one, OSError) and one.errno in (errno.ENOSPC, errno.EDQUOT)), None)
 
 
 def is_of_provider(error: BaseException) -> bool:

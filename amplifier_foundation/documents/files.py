@@ -190,7 +190,7 @@ def _mode_of(path: Path) -> int:
 def replace_file(path: Path, data: bytes, mode: int, *, is_durable: bool = True) -> None:
     """Put a new file with these permissions in the place of what is at `path`, atomically; a symlink is not followed.
 
-    Raises `OSError`.
+    Raises `OSError` with a file name.
     """
     descriptor, new = mkstemp(dir=path.parent, prefix=".new-")
     try:
@@ -201,7 +201,9 @@ def replace_file(path: Path, data: bytes, mode: int, *, is_durable: bool = True)
             if is_durable:
                 os.fsync(descriptor)
         Path(new).replace(path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a write knows its descriptor alone
         with suppress(OSError):
             Path(new).unlink()
         raise

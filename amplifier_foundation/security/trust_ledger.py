@@ -126,6 +126,8 @@ class Ledger:
     def _keep_texts(self, place: str, entry: Entry) -> None:
         import zlib
 
+        from ..documents.files import replace_file
+
         texts: dict[str, str] = {}
         left = MAX_TEXTS
         for path, (digest, _) in entry.files.items():
@@ -139,11 +141,7 @@ class Ledger:
                     left -= len(raw)
         kept = self._texts_of(place)
         make_private(kept.parent)
-        new = kept.with_suffix(".new")
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as out:
-            out.write(zlib.compress(json.dumps(texts).encode()))
-        new.replace(kept)
+        replace_file(kept, zlib.compress(json.dumps(texts).encode()), 0o600, is_durable=False)
 
     def _texts_of(self, place: str) -> Path:
         return self.folder / TEXTS / f"{sha256(os.fsencode(place)).hexdigest()[:32]}.z"

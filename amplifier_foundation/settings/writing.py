@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -134,4 +135,6 @@ def _refuse_invalid(data: Mapping[str, Any], file: Path) -> None:
 
 
 def _unwritable(file: Path, error: OSError) -> SettingNotWritten:
-    return SettingNotWritten(file, f"cannot be written ({error.strerror or error}). Check that you may write there")
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    remedy = "Free some space and try again" if is_full else "Check that you may write there"
+    return SettingNotWritten(file, f"cannot be written ({error.strerror or error}). {remedy}")

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -115,11 +117,18 @@ async def test_a_full_disk_loses_nothing_acknowledged_and_is_used_again(small_di
     await again.close()
 
 
-def test_a_full_disk_ends_a_command_with_75_and_the_path(small_disk: Path, project: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [("session list", "amplifier.db"), ("trust --yes", "trust"), ("config set retention.keep 3", "settings.yaml")],
+)
+def test_a_full_disk_ends_a_command_with_its_path(small_disk: Path, project: Path, command: str, file: str) -> None:
     (project / "bundle.md").write_text("---\nbundle:\n  name: any\n---\nYou help.\n")
-    (small_disk / "ballast").write_bytes(bytes(1_000_000))
+    (small_disk / "home").mkdir()
+    with (small_disk / "ballast").open("wb", buffering=0) as ballast, suppress(OSError):
+        while ballast.write(bytes(4_096)):
+            pass
     done = subprocess.run(
-        [sys.executable, "-m", "amplifier_foundation", "session", "list"],
+        [sys.executable, "-m", "amplifier_foundation", *command.split()],
         cwd=project,
         env={**os.environ, "AMPLIFIER_HOME": str(small_disk / "home")},
         capture_output=True,
@@ -127,7 +136,7 @@ def test_a_full_disk_ends_a_command_with_75_and_the_path(small_disk: Path, proje
         check=False,
     )
     assert done.returncode == 75
-    assert str(small_disk / "home" / "amplifier.db") in done.stderr
+    assert re.search(rf"^amplifier: {small_disk}/home/{file}\S* .*Free some space", done.stderr, re.MULTILINE)
     assert "Traceback" not in done.stderr
 
 

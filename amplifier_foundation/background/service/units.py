@@ -68,7 +68,8 @@ def launchd_folder() -> Path:
 def systemd_unit(service: Service) -> str:
     """Return the unit: of type `notify`, with a watchdog, restarted after a failure, with few permissions.
 
-    `/tmp` is shared with other programs: a data folder with a long path has its control socket there.
+    It is never given up, as a disk may be full for a day. `/tmp` is shared with other programs: a data folder with a
+    long path has its control socket there.
     """
     writable = dict.fromkeys((str(service.home), *service.projects, "/tmp", "/var/tmp"))
     chosen = f"Environment={_quote(f'AMPLIFIER_HOME={service.home}')}\n" if service.home_is_chosen else ""
@@ -77,8 +78,7 @@ def systemd_unit(service: Service) -> str:
 [Unit]
 Description=amplifier: background sessions of AI agents
 Documentation=man:systemd.service(5)
-StartLimitIntervalSec=300
-StartLimitBurst=5
+StartLimitIntervalSec=0
 
 [Service]
 Type=notify
@@ -90,7 +90,7 @@ TimeoutStartSec=180
 TimeoutStopSec={STOPPING}
 KillMode=mixed
 Restart=on-failure
-RestartSec=5
+RestartSec=10
 RestartPreventExitStatus=4 5 6
 SuccessExitStatus=130 143
 {_HARDENING.format(writable=" ".join(_quote(f"-{path}") for path in writable))}

@@ -207,10 +207,10 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
     write_whole("a.txt", "x" * 5000)
 except OSError as error:
-    print(error.strerror)
+    print(error.strerror, error.filename.rpartition("/")[2])
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout == "File too large\n"
+    assert done.stdout == "File too large a.txt\n"
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.txt": "old"}
 
 
