@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -21,6 +22,23 @@ VARIABLES = (
     *("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL", "OLLAMA_API_KEY", "OLLAMA_HOST"),
     *("HTTP_PROXY", "HTTPS_PROXY"),
 )
+
+HALVES: list[Any] = [
+    "caf\udce9",
+    {
+        "role": "assistant",
+        "content": [{"type": "tool_call", "id": "c1", "name": "look", "input": {"at": {"caf\udce9": "\ud83d\ude00"}}}],
+    },
+    {"role": "tool", "tool_call_id": "c1", "name": "look", "content": "half: \ud83d"},
+]
+"""Messages with halves of surrogate pairs, and a pair in two halves."""
+
+
+def require_marks(body: Any) -> None:
+    """Require that a request has marks in place of the halves in `HALVES`, and the character of the pair."""
+    text = json.dumps(body, ensure_ascii=False)
+    assert (text.count("caf\ufffd"), text.count("half: \ufffd"), text.count("\U0001f600")) == (2, 1, 1)
+
 
 Serve = Callable[..., Any]
 """Takes a script, or an `answer` to every request, and the configuration; returns a `Service` when it is awaited."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from amplifier_core.models import ConfigField, ProviderInfo
 from amplifier_providers.config import expand
 from amplifier_providers.provider import SDKProvider
+from amplifier_providers.texts import well_formed
 from amplifier_providers.tls import share_tls_context
 
 from .config import KEY_VARIABLE
@@ -76,7 +77,7 @@ class AnthropicProvider(SDKProvider["AsyncAnthropic"]):
 
     async def count_tokens(self, request: ChatRequest) -> int:
         """Return the tokens of a request, counted by the service. Raises an `LLMError`."""
-        call = make_call(request, self._settings)
+        call = make_call(well_formed(request), self._settings)
         counted = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config")
         body = {name: call.body[name] for name in counted if name in call.body}
 

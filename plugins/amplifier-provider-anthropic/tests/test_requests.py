@@ -8,6 +8,7 @@ import pytest
 
 from amplifier_core.llm_errors import InvalidRequestError
 from tests.wire import anthropic as wire
+from tests.wire.mounted import HALVES, require_marks
 
 TOOL = {"name": "look", "description": "Look", "parameters": {"type": "object", "properties": {}}}
 STAMP = {"timestamp": "2026-11-01T00:00:00Z"}
@@ -334,3 +335,7 @@ async def test_a_fork_finds_what_its_source_left_in_the_cache(serve: Any) -> Non
         fork = await serve(answer=answering)
         await converse(fork, history[:fork_point], 1, topic="fork")
         assert cache.read(fork.bodies[0]) == expected
+
+
+async def test_half_a_surrogate_pair_is_sent_as_a_mark(serve: Any) -> None:
+    require_marks(await sent(serve, *HALVES, tools=[TOOL]))

@@ -9,6 +9,7 @@ import pytest
 
 from amplifier_core.llm_errors import InvalidRequestError
 from tests.wire import gemini as wire
+from tests.wire.mounted import HALVES, require_marks
 
 TOOL = {
     "name": "look",
@@ -203,3 +204,7 @@ async def test_limits_are_sent(serve: Any) -> None:
     ]
     assert (config["maxOutputTokens"], config["temperature"], config["topP"]) == (500, 0.5, 0.9)
     assert config["stopSequences"] == ["END"]
+
+
+async def test_half_a_surrogate_pair_is_sent_as_a_mark(serve: Any) -> None:
+    require_marks(await sent(serve, *HALVES, tools=[TOOL]))

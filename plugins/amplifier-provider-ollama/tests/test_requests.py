@@ -8,6 +8,7 @@ import pytest
 
 from amplifier_core.llm_errors import InvalidRequestError
 from tests.wire import ollama as wire
+from tests.wire.mounted import HALVES, require_marks
 
 TOOL = {"name": "look", "description": "Look", "parameters": {"type": "object", "properties": {}}}
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
@@ -200,3 +201,7 @@ async def test_limits_and_options_are_sent(serve: Any) -> None:
         "num_ctx": 8192, "num_predict": 500, "seed": 7, "temperature": 0.5, "top_p": 0.9, "stop": ["END"]
     }  # fmt: skip
     assert body["keep_alive"] == "30m"
+
+
+async def test_half_a_surrogate_pair_is_sent_as_a_mark(serve: Any) -> None:
+    require_marks(await sent(serve, *HALVES, tools=[TOOL]))

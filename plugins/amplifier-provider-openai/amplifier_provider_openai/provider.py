@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.models import ConfigField, ProviderInfo
 from amplifier_providers.provider import SDKProvider
+from amplifier_providers.texts import well_formed
 from amplifier_providers.tls import share_tls_context
 
 from . import chat_api, responses_api
@@ -86,7 +87,7 @@ class OpenAIProvider(SDKProvider["AsyncOpenAI"]):
 
         Chat Completions cannot count: there, the count is the length of the request divided by four.
         """
-        call = self.make_call(request)
+        call = self.make_call(well_formed(request))
         if self._api == "chat":
             return len(str(call.body)) // CHARACTERS_PER_TOKEN
         body = {name: call.body[name] for name in _COUNTED if name in call.body}

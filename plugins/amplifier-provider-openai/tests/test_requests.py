@@ -9,6 +9,7 @@ import pytest
 
 from amplifier_core.llm_errors import InvalidRequestError
 from tests.wire import openai as wire
+from tests.wire.mounted import HALVES, require_marks
 
 both = pytest.mark.parametrize("api", ["responses", "chat"])
 TOOL = {"name": "look", "description": "Look", "parameters": {"type": "object", "properties": {}}}
@@ -338,3 +339,8 @@ async def test_a_session_and_its_forks_have_one_key_for_the_cache(serve: Any) ->
     assert keys[0] == keys[1] == keys[2] != keys[3]
     whole = [json.dumps(body["input"]) for body in service.bodies]
     assert all(each.startswith(whole[0][:-1]) for each in whole[1:3])
+
+
+@pytest.mark.parametrize("api", ["responses", "chat"])
+async def test_half_a_surrogate_pair_is_sent_as_a_mark(serve: Any, api: str) -> None:
+    require_marks(await sent(serve, *HALVES, api=api, tools=[TOOL]))

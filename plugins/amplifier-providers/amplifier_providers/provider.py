@@ -15,6 +15,7 @@ from amplifier_core.llm_errors import AuthenticationError, ConfigurationError, L
 from amplifier_core.utils.retry import RetryConfig, retry_with_backoff
 
 from .streaming import BlockStream
+from .texts import well_formed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -85,6 +86,7 @@ class SDKProvider(ABC, Generic[Client]):
         `max_retry_delay`. Raises an `LLMError`.
         """
         started, request_id = perf_counter(), str(uuid4())
+        request = well_formed(request)
         call = self.make_call(request)
         about = {"provider": self.name, "model": call.model, "request_id": request_id}
         await self._emit(LLM_REQUEST, {**about, "message_count": len(request.messages)})

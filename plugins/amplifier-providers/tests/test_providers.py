@@ -16,6 +16,7 @@ from amplifier_core.testing import check_stream
 from amplifier_providers.config import BaseSettings, Model
 from amplifier_providers.errors import BaseTranslator, Kind
 from amplifier_providers.provider import SDKProvider
+from amplifier_providers.texts import well_formed
 from amplifier_providers.tls import share_tls_context
 
 if TYPE_CHECKING:
@@ -182,3 +183,13 @@ def test_all_clients_of_a_process_share_one_tls_context(library: str) -> None:
     with ThreadPoolExecutor(8) as threads:
         contexts = list(threads.map(share_tls_context, [library] * 32))
     assert len({id(context) for context in contexts}) == 1
+
+
+def test_what_has_no_half_of_a_pair_is_the_same_object() -> None:
+    request = ChatRequest.model_validate(
+        {"messages": [{"role": "user", "content": "é"}], "tools": [{"name": "a", "parameters": {"type": "object"}}]}
+    )
+    assert well_formed(request) is request
+    halved = request.model_copy(update={"metadata": {"\udce9": ["\ud83d", 1, None]}})
+    mended = well_formed(halved)
+    assert (mended.metadata, mended.messages) == ({"\ufffd": ["\ufffd", 1, None]}, request.messages)
