@@ -140,8 +140,10 @@ class _ChildSession:  # a class: the generators of three nested context managers
             display.pop_nesting()
         token = session.coordinator.cancellation
         spawn.parent.coordinator.cancellation.unregister_child(token)
-        spawn.stopped = token.is_cancelled
-        spawn.held = spawn.recorder.held.marks if spawn.recorder is not None else {}
+        recorder = spawn.recorder
+        is_unstored = recorder is not None and recorder.failure is not None  # which stops it, too
+        spawn.stopped = token.is_cancelled and not is_unstored
+        spawn.held = recorder.held.marks if recorder is not None else {}
         await _settle_child(spawn, session, self._meter)
         if self._guard is not None:
             spawn.ledger = await self._guard.end_turn()

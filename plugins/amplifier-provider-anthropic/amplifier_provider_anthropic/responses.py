@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.llm_errors import InvalidToolCallError, StreamError
+from amplifier_core.llm_errors import StreamError
 from amplifier_core.message_models import (
     ChatResponse,
     RedactedThinkingBlock,
@@ -15,6 +15,7 @@ from amplifier_core.message_models import (
     ToolCallBlock,
     Usage,
 )
+from amplifier_providers.inputs import read_input, refuse_input
 
 from .models import compute_cost
 
@@ -74,7 +75,7 @@ async def follow(
     except ValueError as error:  # the SDK's own, for the input of a call that is not the beginning of any JSON
         if not tool or isinstance(error, json.JSONDecodeError):
             raise
-        raise _refuse_input(tool, "".join(inputs.values())) from None
+        raise refuse_input(tool, "".join(inputs.values())) from None
     if not is_whole:
         kind = stream.response.headers.get("content-type", "none")
         hint = "" if "event-stream" in kind else f" (content type {kind}: is base_url right?)"
@@ -97,7 +98,8 @@ def read_answer(message: Message, inputs: Inputs, call: Call) -> ChatResponse:
         elif block.type == "redacted_thinking":
             content.append(RedactedThinkingBlock(data=block.data))
         elif block.type == "tool_use":
-            given = _parse_input(inputs.get(index, ""), block.name, is_cut=reason == "length")
+            is_cut = reason == "length" and block is message.content[-1]
+            given = read_input(inputs.get(index, ""), block.name, is_cut=is_cut)
             if given is not None:
                 content.append(ToolCallBlock(id=block.id, name=block.name, input=given))
     calls = [ToolCall(id=each.id, name=each.name, arguments=each.input) for each in content if each.type == "tool_call"]
@@ -112,25 +114,6 @@ def read_answer(message: Message, inputs: Inputs, call: Call) -> ChatResponse:
         finish_reason=reason,
         metadata=metadata,
     )
-
-
-def _parse_input(text: str, name: str, *, is_cut: bool) -> dict[str, Any] | None:
-    """Return the input of a call; None for one that was cut off."""
-    try:
-        given = json.loads(text) if text else {}
-    except ValueError:
-        given = None
-    if isinstance(given, dict):
-        return given
-    if is_cut:
-        return None
-    raise _refuse_input(name, text)
-
-
-def _refuse_input(name: str, text: str) -> InvalidToolCallError:
-    """Return the error of a call whose input is no JSON object; another answer may be better."""
-    problem = f"the model called {name} with an input that is no JSON object"
-    return InvalidToolCallError(problem, tool_name=name, raw_arguments=text, retryable=True)
 
 
 def _read_usage(message: Message) -> Usage:

@@ -97,15 +97,16 @@ async def test_a_choice_of_tools_is_spelled_as_the_service_spells_it(serve: Any,
     assert service.bodies[0]["tool_choice"] == sent
 
 
-async def test_a_call_that_the_limit_cut_off_is_left_out(serve: Any) -> None:
-    cut = wire.raw_call("1", "write", '{"text": "once upon a')
+@pytest.mark.parametrize("given", ['{"text": "once upon a', ""])
+async def test_a_call_that_the_limit_cut_off_is_left_out(serve: Any, given: str) -> None:
+    cut = wire.raw_call("1", "write", given)
     service = await serve(wire.says("I write.", cut, stop="max_tokens"))
     response = await service.ask()
     assert (response.finish_reason, response.tool_calls) == ("length", None)
     assert [block.type for block in response.content] == ["text"]
 
 
-@pytest.mark.parametrize("given", ['{"text": nonsense}', '["a list"]', '{"text": "open'])
+@pytest.mark.parametrize("given", ['{"text": nonsense}', '["a list"]', '{"text": "open', '{"n": NaN}', '{"n": 1e999}'])
 async def test_a_call_with_an_input_that_is_no_object_is_an_error_that_may_pass(serve: Any, given: str) -> None:
     from amplifier_core.llm_errors import InvalidToolCallError
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.llm_errors import StreamError
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, ToolCall, ToolCallBlock, Usage
+from amplifier_providers.inputs import read_input
 
 from .content import (
     INSTRUCTING,
@@ -18,7 +19,6 @@ from .content import (
     Lost,
     join_lost,
     read_blocks,
-    read_input,
     read_media,
     read_schema,
     read_text,
@@ -226,8 +226,11 @@ class Answer:
 
     async def _add_to_call(self, call: Any) -> None:
         function = call.function
-        part = next((each for each in self.parts if each.kind == "tool_use" and each.index == call.index), None)
-        if part is None:
+        same = (each for each in reversed(self.parts) if each.kind == "tool_use" and each.index == call.index)
+        part = next(same, None)
+        if part is None or (
+            call.id and function and function.name and call.id != part.call_id
+        ):  # some count from 0 again
             part = Part("tool_use", call.index, call_id=call.id or f"call_{call.index}", name=function.name or "")
             await self._begin(part, name=part.name)
         part.text += (function.arguments if function else None) or ""
@@ -264,8 +267,10 @@ def read_answer(answer: Answer, call: Call) -> ChatResponse:
             content.append(ThinkingBlock(thinking=part.text))
         elif part.kind == "text":
             content.append(TextBlock(text=part.text))
-        elif (given := read_input(part.text, part.name, is_cut=reason == "length")) is not None:
-            content.append(ToolCallBlock(id=part.call_id, name=part.name, input=given))
+        else:
+            is_cut = reason == "length" and part is answer.parts[-1]
+            if (given := read_input(part.text, part.name, is_cut=is_cut)) is not None:
+                content.append(ToolCallBlock(id=part.call_id, name=part.name, input=given))
     calls = [ToolCall(id=each.id, name=each.name, arguments=each.input) for each in content if each.type == "tool_call"]
     if answer.is_refusal:
         reason = "refusal"

@@ -6,7 +6,6 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from amplifier_core.llm_errors import InvalidToolCallError
 from amplifier_core.message_models import Degradation
 from amplifier_providers.schemas import is_object, iterate_schemas
 
@@ -103,23 +102,6 @@ def _is_strict(schema: Any) -> bool:
         return False
     is_closed = schema.get("additionalProperties") is False
     return not is_object(schema) or (is_closed and {*schema.get("properties", ())} == {*schema.get("required", ())})
-
-
-def read_input(text: str, name: str, *, is_cut: bool) -> dict[str, Any] | None:
-    """Return the input of a tool call; None for one that the length limit cut off.
-
-    Raises `InvalidToolCallError` for a text that is no JSON object; another answer may be better.
-    """
-    try:
-        given = json.loads(text) if text else {}
-    except ValueError:
-        given = None
-    if isinstance(given, dict):
-        return given
-    if is_cut:
-        return None
-    problem = f"the model called {name} with an input that is no JSON object"
-    raise InvalidToolCallError(problem, tool_name=name, raw_arguments=text, retryable=True)
 
 
 def join_lost(lost: Lost) -> Degradation | None:

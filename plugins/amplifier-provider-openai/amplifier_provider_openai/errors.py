@@ -62,11 +62,15 @@ _STATUS_OF = {"server_error": 500, "rate_limit_exceeded": 429, "insufficient_quo
 """The status of an error within a stream, which began with 200; another code means a wrong request."""
 
 
-def classify_code(code: str | None, status: int | None = None) -> tuple[int, Kind]:
-    """Return the status and the kind of an error with this code; without a code, the service has a problem."""
+def classify_code(code: str | int | None, status: int | None = None) -> tuple[int, Kind]:
+    """Return the status and the kind of an error with this code; without a code, the service has a problem.
+
+    Gateways tell the status of the service behind them as the code of an error within a stream.
+    """
+    name = str(code or "")
     if status is None:
-        status = _STATUS_OF.get(code, 400) if code else 500
-    kind = _BY_CODE.get(code or "") or _BY_STATUS.get(status) or (_BUSY if status >= 500 else _BY_STATUS[400])
+        status = int(name) if re.fullmatch("[45][0-9]{2}", name) else _STATUS_OF.get(name, 400 if name else 500)
+    kind = _BY_CODE.get(name) or _BY_STATUS.get(status) or (_BUSY if status >= 500 else _BY_STATUS[400])
     return status, kind
 
 
@@ -109,7 +113,9 @@ class Translator(BaseTranslator):
             return self._refuse(said, error.code or error.type)
         return None
 
-    def _refuse(self, said: Any, code: str | None, status: int | None = None, wait: float | None = None) -> LLMError:
+    def _refuse(
+        self, said: Any, code: str | int | None, status: int | None = None, wait: float | None = None
+    ) -> LLMError:
         status, kind = classify_code(code, status)
         if status == 500 and "schema in format" in str(said):  # Ollama's word for a schema that it cannot enforce
             kind = _BY_STATUS[400]

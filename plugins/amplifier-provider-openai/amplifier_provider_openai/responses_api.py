@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.llm_errors import StreamError
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, ToolCall, ToolCallBlock, Usage
+from amplifier_providers.inputs import read_input
 
 from .content import (
     INSTRUCTING,
@@ -18,7 +19,6 @@ from .content import (
     Lost,
     join_lost,
     read_blocks,
-    read_input,
     read_media,
     read_schema,
     read_text,
@@ -231,7 +231,8 @@ def read_answer(whole: Response, items: list[ResponseOutputItem], call: Call) ->
             if any(part.type == "refusal" for part in item.content):
                 reason = "refusal"
         elif item.type == "function_call":
-            given = read_input(item.arguments, item.name, is_cut=reason == "length")
+            is_cut = reason == "length" and item is items[-1]
+            given = read_input(item.arguments, item.name, is_cut=is_cut)
             if given is not None:
                 content.append(ToolCallBlock(id=item.call_id, name=item.name, input=given))
     calls = [ToolCall(id=each.id, name=each.name, arguments=each.input) for each in content if each.type == "tool_call"]

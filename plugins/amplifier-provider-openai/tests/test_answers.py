@@ -89,13 +89,18 @@ async def test_tools_are_called_side_by_side_with_their_inputs(serve: Any, api: 
     ]
 
 
-async def test_inputs_of_calls_may_come_by_turns(serve: Any) -> None:
+LOOK = {"index": 0, "id": "1", "function": {"name": "look", "arguments": '{"n"'}}
+LOOK_ON = {"index": 0, "function": {"arguments": ": 1}"}}
+SEE = {"index": 1, "id": "2", "function": {"name": "see", "arguments": '{"n": 2}'}}
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [[LOOK, SEE, LOOK_ON], [LOOK, LOOK_ON, {**SEE, "index": 0}], [LOOK, {**LOOK_ON, "id": "1"}, {**SEE, "index": 0}]],
+    ids=["by turns", "all with index 0", "with their ids in each piece"],
+)
+async def test_the_pieces_of_calls_come_as_services_send_them(serve: Any, calls: list[dict[str, Any]]) -> None:
     about = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-    calls: list[dict[str, Any]] = [
-        {"index": 0, "id": "1", "function": {"name": "look", "arguments": '{"n"'}},
-        {"index": 1, "id": "2", "function": {"name": "see", "arguments": '{"n": 2}'}},
-        {"index": 0, "function": {"arguments": ": 1}"}},
-    ]
     chunks = [{"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]} for call in calls]
     chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
     service = await serve(stream_answer([sse({**about, **chunk}) for chunk in chunks]), api="chat")
@@ -105,8 +110,9 @@ async def test_inputs_of_calls_may_come_by_turns(serve: Any) -> None:
 
 
 @both
-async def test_a_call_that_the_limit_cut_off_is_left_out(serve: Any, api: str) -> None:
-    cut = wire.raw_call("1", "write", '{"text": "once upon a')
+@pytest.mark.parametrize("given", ['{"text": "once upon a', ""])
+async def test_a_call_that_the_limit_cut_off_is_left_out(serve: Any, api: str, given: str) -> None:
+    cut = wire.raw_call("1", "write", given)
     ending: Any = {"stop": "length"} if api == "chat" else {"reason": "max_output_tokens"}
     service = await serve(wire.says("I write.", cut, api=api, **ending), api=api)
     response = await service.ask()
@@ -115,7 +121,7 @@ async def test_a_call_that_the_limit_cut_off_is_left_out(serve: Any, api: str) -
 
 
 @both
-@pytest.mark.parametrize("given", ['{"text": nonsense}', '["a list"]'])
+@pytest.mark.parametrize("given", ['{"text": nonsense}', '["a list"]', '{"n": NaN}', '{"n": -1e999}'])
 async def test_a_call_with_an_input_that_is_no_object_is_an_error_that_may_pass(
     serve: Any, api: str, given: str
 ) -> None:

@@ -194,6 +194,22 @@ async def test_an_answer_that_failed_tells_its_cause(serve: Any, code: str, erro
     assert show_error(caught).startswith(f"{status}: It failed. ")
 
 
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (429, llm_errors.RateLimitError),
+        ("502", llm_errors.ProviderUnavailableError),
+        (401, llm_errors.AuthenticationError),
+        (1301, llm_errors.InvalidRequestError),
+    ],
+)
+async def test_the_code_of_an_error_within_a_stream_may_be_a_status(serve: Any, code: Any, error: Any) -> None:
+    broken = sse({"error": {"message": "The provider behind it is away", "code": code}})
+    service = await serve(stream_answer([*wire.says("Good day", api="chat").pieces[:2], broken]), api="chat")
+    caught = await failure(service)
+    assert (type(caught), caught.status_code) == (error, int(code) if int(code) < 1000 else 400)
+
+
 @both
 @pytest.mark.parametrize("odd", [b"data: {nonsense\n\n", b"data: \xff\n\n"])
 async def test_an_event_that_cannot_be_read_breaks_the_answer(serve: Any, api: str, odd: bytes) -> None:

@@ -1,0 +1,43 @@
+"""Read the inputs of tool calls."""
+
+from __future__ import annotations
+
+import json
+from math import isfinite
+from typing import Any
+
+from amplifier_core.llm_errors import InvalidToolCallError
+
+
+def read_input(text: str, name: str, *, is_cut: bool) -> dict[str, Any] | None:
+    """Return the input of a tool call; `is_cut` says that the length limit ended the answer within it or behind it.
+
+    None stands for one that the limit cut off, also before its first character. Raises `InvalidToolCallError` for a
+    text that is no JSON object; another answer may be better.
+    """
+    if is_cut and not text:
+        return None
+    try:
+        given = json.loads(text, parse_constant=_refuse, parse_float=_read_float) if text else {}
+    except (ValueError, RecursionError):
+        given = None
+    if isinstance(given, dict):
+        return given
+    if is_cut:
+        return None
+    raise refuse_input(name, text)
+
+
+def refuse_input(name: str, text: str) -> InvalidToolCallError:
+    """Return the error of a call whose input is no JSON object; another answer may be better."""
+    problem = f"the model called {name} with an input that is no JSON object"
+    return InvalidToolCallError(problem, tool_name=name, raw_arguments=text, retryable=True)
+
+
+def _read_float(text: str) -> float:
+    number = float(text)
+    return number if isfinite(number) else _refuse(text)
+
+
+def _refuse(text: str) -> Any:
+    raise ValueError(f"{text} is no number that JSON can hold")
