@@ -11,7 +11,7 @@ from .ledger import BEFORE_FORK, LEDGER, TREE_BEFORE_FORK, Ledger
 from .lineage import read_below
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
     from amplifier_core.storage import SessionRecord, SessionStore
@@ -44,18 +44,48 @@ def accounts_of(metadata: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class Account:
-    """The ledgers of the sessions charged to one account, by session; `refresh` reads the changed ones."""
+    """The ledgers of the sessions charged to one account; `refresh` reads the changed ones.
+
+    Invariant: `total` is the sum of the ledgers, so that a look at it takes the same for any number of sessions.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.ledgers: dict[str, Ledger] = {}
+        self.total = Ledger()
+        self._ledgers: dict[str, Ledger] = {}
         self._newest: datetime | None = None
+        self._first_day = ""
 
     def copy(self) -> Account:
         """Return an account that is refreshed by itself from here on."""
         made = Account(self.name)
-        made.ledgers, made._newest = dict(self.ledgers), self._newest
+        made.total, made._ledgers = self.total.copy(), dict(self._ledgers)
+        made._newest, made._first_day = self._newest, self._first_day
         return made
+
+    def put(self, session_id: str, ledger: Ledger) -> None:
+        """Charge a session with a ledger, in place of an earlier one."""
+        if (earlier := self._ledgers.get(session_id)) is not None:
+            self.total.take_away(earlier)
+        self._ledgers[session_id] = ledger
+        self.total.add(ledger)
+
+    def total_without(self, session_ids: Iterable[str]) -> Ledger:
+        """Return the sum of the ledgers of the other sessions."""
+        whole = self.total.copy()
+        for session_id in session_ids:
+            if (ledger := self._ledgers.get(session_id)) is not None:
+                whole.take_away(ledger)
+        return whole
+
+    def begin_day(self, day: str) -> None:
+        """Forget the sessions with nothing of this day or later, at the first call of a day."""
+        if day != self._first_day:
+            self._first_day, ledgers = day, self._ledgers
+            self.total, self._ledgers = Ledger(), {}
+            for session_id, ledger in ledgers.items():
+                if not ledger.ends_before(day):
+                    self.put(session_id, ledger)
 
     async def refresh(self, store: SessionStore, now: datetime, since: datetime | None = None) -> None:
         """Read the sessions changed since the last call; the first call reads those changed since `since`, or all.
@@ -71,7 +101,7 @@ class Account:
             limit *= 8
         for record in records:
             if (bound is None or record.updated >= bound) and self.name in accounts_of(record.metadata):
-                self.ledgers[record.session_id] = self._read(record)
+                self.put(record.session_id, self._read(record))
         if records:
             self._newest = min(now, max(record.updated for record in records))
 

@@ -91,6 +91,17 @@ class Ledger:
         for day in other._turns:
             self.add_time(day, turns=other._turns[day], seconds=other._seconds[day])
 
+    def take_away(self, other: Ledger) -> None:
+        """Take away what was added with another ledger; what it did not know of costs stays unknown."""
+        for day, model, usage in other.entries():
+            self._usage[day, model] = self._usage[day, model].since(usage)
+        for day in other._turns:
+            self.add_time(day, turns=-other._turns[day], seconds=-other._seconds[day])
+
+    def ends_before(self, day: str) -> bool:
+        """Return whether it has nothing of a day or of a later one."""
+        return not any(each >= day for each in (*self._turns, *(of for of, _ in self._usage)))
+
     def drop_seconds(self) -> None:
         """Forget the seconds."""
         self._seconds = dict.fromkeys(self._turns, 0.0)

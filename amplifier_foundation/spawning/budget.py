@@ -127,7 +127,7 @@ class Budget:
         if self._account is not None:
             if not is_top:
                 ledger.drop_seconds()
-            self._account.ledgers[session_id] = ledger
+            self._account.put(session_id, ledger)
 
     async def read(self, store: SessionStore | None, now: datetime) -> Ledger:
         """Return everything charged to the budget so far."""
@@ -138,9 +138,9 @@ class Budget:
                 since = max(filter(None, (self._since, yesterday)), default=None)
                 await self._account.refresh(store, now, since)
                 self._is_read = True
-            for session_id, ledger in self._account.ledgers.items():
-                if session_id not in self._open:
-                    whole.add(ledger)
+            if self.limits.per_day:
+                self._account.begin_day(day_of(now))
+            whole = self._account.total_without(self._open)
         for open_ledger, is_top in list(self._open.values()):
             ledger = await open_ledger.read()
             if not is_top:
