@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,7 @@ from amplifier_core.errors import StoreError
 from ..operations.columns import as_json as row_facts
 from ..operations.columns import cell, columns_of, shorten_home
 from ..operations.overview import ask_processes, overview_without_store, read_overview
+from ..sessions.lock import killed_owners
 from . import exits
 from .app import json_option, storage_plugins, use_inbox
 from .loops import run_reading
@@ -32,10 +33,10 @@ async def ps(ctx: click.Context, as_json: bool) -> None:
     """List the running background sessions, and stopped ones with waiting or dead events.
 
     DONE counts events still in the store. DROPPED counts refused and skipped events: amplifier logs tells why. DEAD
-    counts events that failed every attempt: amplifier trigger dead. The exit code is 1 while one is degraded or failed.
-    A store that cannot be read leaves the counts out.
+    counts events that failed every attempt: amplifier trigger dead. The exit code is 1 while one is degraded or failed,
+    and when their process was killed, or does not answer. A store that cannot be read leaves the counts out.
     """
-    processes = ask_processes()
+    processes, killed = ask_processes(), killed_owners()
     failure: StoreError | None = None
     try:
         async with use_inbox(storage_plugins(ctx)) as store:
@@ -45,17 +46,19 @@ async def ps(ctx: click.Context, as_json: bool) -> None:
             raise
         failure = error
         overview = overview_without_store(processes, failure)
-    _print(overview, to_json=as_json)
+    _print(overview, killed, to_json=as_json)
     if failure is not None:
         raise failure
-    if any(row["state"] in ("degraded", "failed") for row in overview.background_sessions):
+    is_well = not any(row["state"] in ("degraded", "failed") for row in overview.background_sessions)
+    if killed or not is_well or any("problem" in each for each in overview.processes):
         ctx.exit(exits.FAILED)
 
 
-def _print(overview: Overview, *, to_json: bool) -> None:
+def _print(overview: Overview, killed: list[dict[str, Any]], *, to_json: bool) -> None:
     owners, hosts, rows = overview.processes, overview.hosts, overview.background_sessions
     if to_json:
-        print_json("ps/3", {"processes": owners, "hosts": hosts, "background_sessions": list(map(row_facts, rows))})
+        rows_as_json = list(map(row_facts, rows))
+        print_json("ps/3", {"processes": owners, "killed": killed, "hosts": hosts, "background_sessions": rows_as_json})
         return
     columns = columns_of("ps")
     if sys.stdout.isatty():
@@ -74,7 +77,11 @@ def _print(overview: Overview, *, to_json: bool) -> None:
             since = timestamp(each["seen"])
             advice = f"If it is gone for good: amplifier host adopt {each['host']}"
             click.echo(f"Host {each['host']} has given no sign since {since}. {advice}", err=True)
-    if not owners and not hosts:
+    for each in killed:
+        folders = ", ".join(map(shorten_home, sorted(set(each.get("projects") or ()))))
+        advice = "Start it again with: amplifier up; or forget it with: amplifier stop --all"
+        click.echo(f"amplifier: process {each.get('pid')} of {folders} was killed. {advice}", err=True)
+    if not owners and not hosts and not killed:
         waits = any(row["waiting"] or row["at_work"] for row in rows)
         advice = "Waiting events are handled by" if waits else "Start with"
         click.echo(f"Nothing runs. {advice}: amplifier up BUNDLE", err=True)

@@ -38,12 +38,17 @@ LOOK_EVERY = 0.05
 def stop(name: str | None, here: bool, everything: bool, timeout: float) -> None:
     """Stop the background session NAME (or its id); with --all, all of this folder; running sessions may finish."""
     from ..background.asking import NothingRuns
-    from ..sessions.lock import running_owner, running_owners
+    from ..sessions.lock import forget_killed, running_owner, running_owners
 
     if [name is not None, here, everything].count(True) != 1:
         raise click.UsageError("name a background session, or use --all or --everything; list them with: amplifier ps")
     owners = running_owners()
+    killed = forget_killed(None if everything else project_here()) if name is None else []
+    for each in killed:
+        click.echo(f"Process {each['pid']} had been killed.", err=True)
     if not owners:
+        if killed:
+            return
         raise NothingRuns
     if name is not None:
         for changed in change_background_session("stop", name):
@@ -52,6 +57,8 @@ def stop(name: str | None, here: bool, everything: bool, timeout: float) -> None
         return
     if here:
         owner = running_owner(project_here())
+        if owner is None and killed:
+            return
         if owner is None:
             folders = ", ".join(sorted({each for owner in owners for each in owner.get("projects") or ()}))
             raise SessionConflict(

@@ -11,7 +11,7 @@ import os
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from amplifier_core.errors import SessionConflict
 from amplifier_core.process_forks import close_in_forks
@@ -111,13 +111,33 @@ def holder_of(session_id: str) -> str | None:
 
 def running_owners() -> list[dict[str, Any]]:
     """Return the facts of every process that runs background sessions with this data folder, each once."""
-    owners = {}
+    return list({facts.get("pid"): facts for _, facts, is_held in _owner_files() if is_held}.values())
+
+
+def killed_owners() -> list[dict[str, Any]]:
+    """Return the facts of every process that did not let go of its folders: it was killed, or the machine stopped."""
+    running = {each.get("pid") for each in running_owners()}
+    found = {facts.get("pid"): facts for _, facts, is_held in _owner_files() if not is_held}
+    return [facts for pid, facts in found.items() if pid not in running]
+
+
+def forget_killed(project: str | None = None) -> list[dict[str, Any]]:
+    """Forget the killed processes of a folder (None: of all); return their facts."""
+    killed = [each for each in killed_owners() if project is None or project in (each.get("projects") or ())]
+    pids = {each.get("pid") for each in killed}
+    for file, facts, is_held in _owner_files():
+        if not is_held and facts.get("pid") in pids:
+            file.truncate(0)
+    return killed
+
+
+def _owner_files() -> Iterator[tuple[IO[str], dict[str, Any], bool]]:
+    """Yield the open file of each folder's lock that names a process, its facts, and whether that holds it."""
     for path in sorted((data_home() / "locks").glob("up*.lock")):
         with suppress(FileNotFoundError), path.open("r+", encoding="utf-8") as file:
-            facts = {} if _acquire(file.fileno(), fcntl.LOCK_SH) else _read_facts(path)
-            if facts:
-                owners[facts.get("pid")] = facts
-    return list(owners.values())
+            is_held = not _acquire(file.fileno(), fcntl.LOCK_SH)
+            if facts := _read_facts(path):
+                yield file, facts, is_held
 
 
 def running_owner(project: str | None = None) -> dict[str, Any] | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,9 @@ from rich.console import Console
 from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.cli.view import RunView
 from amplifier_foundation.operations import columns
+from amplifier_foundation.operations.columns import shorten_home
 from amplifier_foundation.paths import project_of
-from amplifier_foundation.sessions.lock import owner_lock
+from amplifier_foundation.sessions.lock import killed_owners, owner_lock
 from amplifier_storage_sqlite.store import SqliteStore
 
 
@@ -78,10 +81,43 @@ def test_a_process_that_does_not_answer_is_named(
 ) -> None:
     assert invoke(["trigger", "fire", "asked"]) == exits.OK
     with owner_lock({"bundles": ["echo"], "projects": [project_of()], "socket": str(home / "none.sock")}):
-        assert invoke(["ps"]) == exits.OK
+        assert invoke(["ps"]) == exits.FAILED
     out, err = capsys.readouterr()
     assert f"process {os.getpid()} does not answer" in err
     assert "echo/asked          unknown  1" in out
+
+
+HOLDS = """
+import os, signal, sys
+from amplifier_foundation.operations.columns import shorten_home
+from amplifier_foundation.sessions.lock import killed_owners, owner_lock
+with owner_lock({"bundles": ["echo"], "projects": [sys.argv[1]]}):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_process_is_told_until_it_is_started_again_or_forgotten(
+    background: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project, other = project_of(), "/another/folder"
+    for folder in (project, other):
+        subprocess.run([sys.executable, "-c", HOLDS, folder], check=False)
+    assert invoke(["ps"]) == exits.FAILED
+    err = capsys.readouterr().err
+    assert [line.partition(" was killed. ")[2] != "" for line in err.splitlines()] == [True, True]
+    assert f"of {shorten_home(project)} was killed. Start it again with: amplifier up; or forget it with: " in err
+    invoke(["ps", "--json"])
+    told = json.loads(capsys.readouterr().out)["data"]
+    assert (told["processes"], sorted(each["projects"] for each in told["killed"])) == (
+        [],
+        sorted([[project], [other]]),
+    )
+    assert invoke(["stop", "--all"]) == exits.OK
+    assert "had been killed." in capsys.readouterr().err
+    assert [each["projects"] for each in killed_owners()] == [[other]]
+    with owner_lock({"bundles": ["echo"], "projects": [other], "socket": ""}):
+        assert killed_owners() == []
+    assert invoke(["ps"]) == exits.OK
 
 
 def counting(name: str, asked: list[str]) -> Callable[..., Any]:
