@@ -64,7 +64,10 @@ def _find_path(bundle: Bundle, layer: Bundle, path: KeyPath) -> KeyPath | None:
     section, *rest = path
     whole, value, own = getattr(bundle, str(section)), getattr(layer, str(section)), path[:1]
     for part in rest:
-        whole = whole[part]
+        try:
+            whole = whole[part]
+        except (LookupError, TypeError):  # a check may name a key that is missing
+            return None
         if part == "module" and isinstance(value, str):  # `orchestrator: loop-x` is `orchestrator: {module: loop-x}`
             return own
         if isinstance(value, list):  # merging may have moved the entry: find it by its identity
