@@ -133,7 +133,7 @@ async def test_a_key_mistyped_in_the_configuration_of_an_installed_module_is_tol
 async def test_a_key_that_the_configuration_of_a_module_lacks_is_told_where_it_belongs(write: Any) -> None:
     path = write("providers: [{module: provider-playbook, config: {rules: [{say: hello}]}}]\n")
     assert [str(problem) for problem in await check_bundle(path, load_plugins(environ={}))] == [
-        "bundle.md:3:57: error[AMP114] providers[0].config.rules[0]: "
+        "bundle.md:3:58: error[AMP114] providers[0].config.rules[0]: "
         "provider-playbook: rules[0].when: this key is required",
     ]
 
