@@ -135,6 +135,10 @@ def _expand_finish(value: Any) -> Any:
     return {"finish": value} if isinstance(value, str) else value
 
 
+_TASK = {"instruction", "instruction_template", "workflow"}
+_BESIDE_NO_WORKFLOW = {"instruction", "instruction_template", "fork_from", "runner"}
+
+
 class BackgroundSessionConfig(BaseModel):
     """One background session: its agent, its triggers, and its rules for failures."""
 
@@ -247,7 +251,7 @@ class BackgroundSessionConfig(BaseModel):
 
     @model_validator(mode="after")
     def _workflow_alone(self) -> BackgroundSessionConfig:
-        for key in ("instruction", "instruction_template", "fork_from", "runner"):
+        for key in sorted(_BESIDE_NO_WORKFLOW):
             if self.workflow is not None and getattr(self, key) is not None:
                 raise ValueError(f"'{key}' has no meaning beside 'workflow': its tasks have their own")
         return self
@@ -257,3 +261,16 @@ class BackgroundSessionConfig(BaseModel):
         if self.key is not None and self.mode == "parallel":
             raise ValueError("'key' has events wait for each other, 'mode: parallel' has none; keep one of them")
         return self
+
+
+def replace_keys(config: BackgroundSessionConfig, later: BackgroundSessionConfig) -> BackgroundSessionConfig:
+    """Return a background session with the keys that a later one of its name gives; its task goes for another one.
+
+    Raises `ValueError` for keys that have no meaning beside each other.
+    """
+    given = {name: getattr(later, name) for name in later.model_fields_set}
+    gone = _TASK if any(given.get(name) is not None for name in _TASK) else set()
+    if later.workflow is not None:
+        gone = gone | _BESIDE_NO_WORKFLOW
+    kept = {name: getattr(config, name) for name in config.model_fields_set - gone}
+    return BackgroundSessionConfig.model_validate({**kept, **given})

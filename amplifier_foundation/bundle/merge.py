@@ -11,10 +11,14 @@ from functools import reduce
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.errors import BundleValidationError
+
 from ..documents.dicts import deep_merge, merge_into
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from .background_config import BackgroundSessionConfig
 
 EntryKey = tuple[str, str]
 
@@ -91,9 +95,22 @@ def merge_permissions(sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def merge_by_name(lists: Sequence[Sequence[Any]]) -> list[Any]:
-    """Return each `name` once: in the place of the first, with the content of the last."""
-    return list({config.name: config for configs in lists for config in configs}.values())
+def merge_background_sessions(lists: Sequence[Sequence[BackgroundSessionConfig]]) -> list[BackgroundSessionConfig]:
+    """Return each `name` once, in the place of the first: a later one replaces the keys that it gives.
+
+    Raises `BundleValidationError` for keys that have no meaning beside each other.
+    """
+    from .background_config import replace_keys  # not at import: it makes models, and spawning merges modules alone
+
+    merged: dict[str, BackgroundSessionConfig] = {}
+    for config in chain.from_iterable(lists):
+        before = merged.get(config.name)
+        try:
+            merged[config.name] = config if before is None else replace_keys(before, config)
+        except ValueError as error:
+            reason = str(error).partition("Value error, ")[2].partition(" [type=")[0]
+            raise BundleValidationError(f"background_sessions: '{config.name}' of two bundles: {reason}") from None
+    return list(merged.values())
 
 
 def merge_keys(sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

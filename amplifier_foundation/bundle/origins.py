@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..documents.positions import KeyPath, Positions
+    from .background_config import BackgroundSessionConfig
     from .model import Bundle
 
 SHOWN = {each.name: each for each in SECTIONS if each.is_shown}
@@ -87,7 +88,7 @@ def _find_background(bundle: Bundle, layer: Bundle, path: KeyPath) -> KeyPath | 
     _, number, *rest = path
     name = bundle.background_sessions[int(number)].name
     found = next((i for i, config in enumerate(layer.background_sessions) if config.name == name), None)
-    if found is None:
+    if found is None or (rest and not _gives(layer.background_sessions[found], str(rest[0]))):
         return None
     from .sections import FIELD_SPELLING
 
@@ -96,6 +97,11 @@ def _find_background(bundle: Bundle, layer: Bundle, path: KeyPath) -> KeyPath | 
         top_level += 1
     at = ("background_sessions", found) if found < top_level else (*FIELD_SPELLING, found - top_level)
     return (*at, *rest)
+
+
+def _gives(config: BackgroundSessionConfig, key: str) -> bool:
+    fields = type(config).model_fields
+    return any(key in (name, fields[name].alias) for name in config.model_fields_set)
 
 
 def _find_context(bundle: Bundle, layer: Bundle, path: KeyPath) -> KeyPath | None:

@@ -12,7 +12,7 @@ from amplifier_core.frozen import frozen
 
 from .merge import (
     join_module_lists,
-    merge_by_name,
+    merge_background_sessions,
     merge_deep,
     merge_keys,
     merge_permissions,
@@ -116,7 +116,7 @@ SECTIONS = (
     Section(
         "background_sessions",
         "list[BackgroundSessionConfig]",
-        merge_by_name,
+        merge_background_sessions,
         dump=lambda configs: [each.model_dump(exclude_unset=True, by_alias=True) for each in configs],
     ),
     Section(

@@ -118,11 +118,47 @@ def test_another_orchestrator_takes_nothing_of_the_former_ones_config() -> None:
     assert base.compose(top).session["orchestrator"] == {"module": "loop-b", "config": {"b": 2}}
 
 
-def test_a_background_session_of_the_same_name_replaces_the_former_in_its_place() -> None:
-    base = bundle("base", background_sessions=[{"name": "a", "pool_size": 2}, {"name": "b"}])
-    top = bundle("top", background_sessions=[{"name": "c"}, {"name": "a", "pool_size": 5}])
+def test_a_background_session_of_the_same_name_replaces_the_keys_that_it_gives() -> None:
+    triggers = [{"type": "timer", "config": {"interval": 60}}]
+    base = bundle("base", background_sessions=[{"name": "a", "pool_size": 2, "triggers": triggers}, {"name": "b"}])
+    top = bundle("top", background_sessions=[{"name": "c"}, {"name": "a", "pool_size": 5, "if": "data.x == 1"}])
     sessions = base.compose(top).background_sessions
-    assert [(config.name, config.pool_size) for config in sessions] == [("a", 5), ("b", 1), ("c", 1)]
+    assert [(config.name, config.pool_size, len(config.triggers), config.condition) for config in sessions] == [
+        ("a", 5, 1, "data.x == 1"),
+        ("b", 1, 0, None),
+        ("c", 1, 0, None),
+    ]
+    above = bundle("above", background_sessions=[{"name": "a", "triggers": [], "if": None}])
+    first = base.compose(top).compose(above).background_sessions[0]
+    assert (first.pool_size, first.triggers, first.condition) == (5, [], None)
+    assert base.background_sessions[0].pool_size == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"instruction": "one"}, {"instruction_template": "{data}"}),
+        ({"instruction_template": "{data}"}, {"instruction": "one"}),
+        ({"instruction": "one", "runner": "subprocess"}, {"workflow": "review"}),
+        ({"workflow": "review"}, {"instruction": "one"}),
+    ],
+)
+def test_one_task_of_a_background_session_takes_the_place_of_another(before: Any, after: Any) -> None:
+    base, top = (
+        bundle(name, background_sessions=[{"name": "a", **keys}]) for name, keys in (("b", before), ("t", after))
+    )
+    [config] = base.compose(top).background_sessions
+    assert config.model_dump(exclude_unset=True) == {"name": "a", **after}
+
+
+def test_keys_of_two_bundles_that_cannot_stand_together_are_an_error() -> None:
+    base = bundle("base", background_sessions=[{"name": "a", "workflow": "review"}])
+    top = bundle("top", background_sessions=[{"name": "a", "runner": "subprocess"}])
+    with pytest.raises(BundleValidationError) as caught:
+        base.compose(top)
+    assert str(caught.value) == (
+        "background_sessions: 'a' of two bundles: 'runner' has no meaning beside 'workflow': its tasks have their own"
+    )
 
 
 def test_a_mount_plan_is_a_copy() -> None:
