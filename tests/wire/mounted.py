@@ -34,6 +34,19 @@ HALVES: list[Any] = [
 """Messages with halves of surrogate pairs, and a pair in two halves."""
 
 
+INVENTED: list[Any] = [
+    message
+    for number, name in enumerate(("multi_tool_use.parallel", "", "two\nlines", "1st", "x" * 90, "look"))
+    for message in (
+        {"role": "assistant", "content": [{"type": "tool_call", "id": f"c{number}", "name": name, "input": {}}]},
+        {"role": "tool", "tool_call_id": f"c{number}", "name": name, "content": "there is no such tool"},
+    )
+]
+"""A history with calls of tools whose names a model has made up, and of one that there is."""
+SENT_NAMES = ["multi_tool_use_parallel", "_", "two_lines", "_1st", "x" * 64, "look"]
+"""The names that services take in their place."""
+
+
 def require_marks(body: Any) -> None:
     """Require that a request has marks in place of the halves in `HALVES`, and the character of the pair."""
     text = json.dumps(body, ensure_ascii=False)

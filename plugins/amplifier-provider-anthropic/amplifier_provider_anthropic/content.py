@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from amplifier_providers.calls import sendable_name
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -136,7 +138,12 @@ def _media(source: dict[str, Any]) -> Block:
 
 
 def _tool_use(call_id: Any, name: Any, given: Any) -> Block:
-    return {"type": "tool_use", "id": _FOREIGN_ID.sub("_", str(call_id)), "name": name, "input": given or {}}
+    return {
+        "type": "tool_use",
+        "id": _FOREIGN_ID.sub("_", str(call_id)),
+        "name": sendable_name(name),
+        "input": given or {},
+    }
 
 
 def _tool_result(call_id: str, output: Any) -> Block:

@@ -15,7 +15,7 @@ from amplifier_core.message_models import (
     ToolCallBlock,
     Usage,
 )
-from amplifier_providers.inputs import read_input, refuse_input
+from amplifier_providers.calls import read_input, refuse_input
 
 from .models import compute_cost
 

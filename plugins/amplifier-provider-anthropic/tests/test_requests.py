@@ -8,7 +8,7 @@ import pytest
 
 from amplifier_core.llm_errors import InvalidRequestError
 from tests.wire import anthropic as wire
-from tests.wire.mounted import HALVES, require_marks
+from tests.wire.mounted import HALVES, INVENTED, SENT_NAMES, require_marks
 
 TOOL = {"name": "look", "description": "Look", "parameters": {"type": "object", "properties": {}}}
 STAMP = {"timestamp": "2026-11-01T00:00:00Z"}
@@ -339,3 +339,14 @@ async def test_a_fork_finds_what_its_source_left_in_the_cache(serve: Any) -> Non
 
 async def test_half_a_surrogate_pair_is_sent_as_a_mark(serve: Any) -> None:
     require_marks(await sent(serve, *HALVES, tools=[TOOL]))
+
+
+async def test_the_name_of_a_tool_that_a_model_made_up_is_sent_as_the_service_takes_it(serve: Any) -> None:
+    body = await sent(serve, "Look", *INVENTED)
+    names = [
+        block["name"]
+        for each in body["messages"]
+        for block in each["content"]
+        if isinstance(block, dict) and block["type"] == "tool_use"
+    ]
+    assert names == SENT_NAMES

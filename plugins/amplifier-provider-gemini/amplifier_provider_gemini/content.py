@@ -13,6 +13,7 @@ from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.llm_errors import InvalidRequestError
+from amplifier_providers.calls import sendable_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +73,7 @@ class Conversation:
                 parts.append({"text": block["thinking"], "thought": True, **mark})
             elif block["type"] == "tool_call":
                 self._names[block["id"]] = block["name"]
-                call = {"id": block["id"], "name": block["name"], "args": block["input"] or {}}
+                call = {"id": block["id"], "name": sendable_name(block["name"]), "args": block["input"] or {}}
                 parts.append({"function_call": call, **mark})
         calls = [part for part in parts if "function_call" in part]
         if calls and self._needs_signature and not any(SIGNATURE in part for part in calls):
@@ -87,7 +88,8 @@ class Conversation:
         return [{"text": block["text"]}] if block["type"] == "text" and _is_said(block) else []
 
     def _result_part(self, call_id: str, output: Any, name: str | None) -> Block:
-        response: dict[str, Any] = {"id": call_id, "name": self._names.get(call_id) or name or "tool"}
+        called = sendable_name(self._names.get(call_id) or name or "tool")
+        response: dict[str, Any] = {"id": call_id, "name": called}
         if isinstance(output, list) and all(isinstance(each, dict) and "type" in each for each in output):
             media = [_media_part(each["source"]) for each in output if each["type"] == "image"]
             if media:

@@ -9,7 +9,7 @@ import pytest
 
 from amplifier_core.llm_errors import InvalidRequestError
 from tests.wire import gemini as wire
-from tests.wire.mounted import HALVES, require_marks
+from tests.wire.mounted import HALVES, INVENTED, SENT_NAMES, require_marks
 
 TOOL = {
     "name": "look",
@@ -208,3 +208,11 @@ async def test_limits_are_sent(serve: Any) -> None:
 
 async def test_half_a_surrogate_pair_is_sent_as_a_mark(serve: Any) -> None:
     require_marks(await sent(serve, *HALVES, tools=[TOOL]))
+
+
+async def test_the_name_of_a_tool_that_a_model_made_up_is_sent_as_the_service_takes_it(serve: Any) -> None:
+    body = await sent(serve, "Look", *INVENTED)
+    names = [
+        part["functionCall"]["name"] for each in body["contents"] for part in each["parts"] if "functionCall" in part
+    ]
+    assert names == SENT_NAMES

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.llm_errors import StreamError
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, ToolCall, ToolCallBlock, Usage
-from amplifier_providers.inputs import read_input
+from amplifier_providers.calls import read_input, sendable_name
 
 from .content import (
     INSTRUCTING,
@@ -110,7 +110,10 @@ def _assistant_message(blocks: list[Block]) -> list[Block]:
         {
             "id": block["id"],
             "type": "function",
-            "function": {"name": block["name"], "arguments": json.dumps(block["input"], ensure_ascii=False)},
+            "function": {
+                "name": sendable_name(block["name"]),
+                "arguments": json.dumps(block["input"], ensure_ascii=False),
+            },
         }
         for block in blocks
         if block["type"] == "tool_call"

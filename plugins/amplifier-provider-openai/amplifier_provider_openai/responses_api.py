@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.llm_errors import StreamError
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, ToolCall, ToolCallBlock, Usage
-from amplifier_providers.inputs import read_input
+from amplifier_providers.calls import read_input, sendable_name
 
 from .content import (
     INSTRUCTING,
@@ -136,7 +136,8 @@ def _assistant_item(block: Block, with_reasoning: bool) -> Block | None:
             return {"type": "message", "role": "assistant", "content": block["text"], **phase}
         case "tool_call":
             given = json.dumps(block["input"], ensure_ascii=False)
-            return {"type": "function_call", "call_id": block["id"], "name": block["name"], "arguments": given}
+            name = sendable_name(block["name"])
+            return {"type": "function_call", "call_id": block["id"], "name": name, "arguments": given}
         case "thinking" if with_reasoning and len(block.get("content") or ()) == 2:
             encrypted, item_id = block["content"]
             summary = [{"type": "summary_text", "text": block["thinking"]}] if block["thinking"] else []

@@ -9,7 +9,7 @@ import pytest
 
 from amplifier_core.llm_errors import InvalidRequestError
 from tests.wire import openai as wire
-from tests.wire.mounted import HALVES, require_marks
+from tests.wire.mounted import HALVES, INVENTED, SENT_NAMES, require_marks
 
 both = pytest.mark.parametrize("api", ["responses", "chat"])
 TOOL = {"name": "look", "description": "Look", "parameters": {"type": "object", "properties": {}}}
@@ -344,3 +344,11 @@ async def test_a_session_and_its_forks_have_one_key_for_the_cache(serve: Any) ->
 @pytest.mark.parametrize("api", ["responses", "chat"])
 async def test_half_a_surrogate_pair_is_sent_as_a_mark(serve: Any, api: str) -> None:
     require_marks(await sent(serve, *HALVES, api=api, tools=[TOOL]))
+
+
+async def test_the_name_of_a_tool_that_a_model_made_up_is_sent_as_the_service_takes_it(serve: Any) -> None:
+    body = await sent(serve, "Look", *INVENTED)
+    assert [item["name"] for item in body["input"] if item.get("type") == "function_call"] == SENT_NAMES
+    body = await sent(serve, "Look", *INVENTED, api="chat")
+    calls = [call for message in body["messages"] for call in message.get("tool_calls", ())]
+    assert [call["function"]["name"] for call in calls] == SENT_NAMES

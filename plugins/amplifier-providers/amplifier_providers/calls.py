@@ -1,12 +1,25 @@
-"""Read the inputs of tool calls."""
+"""Read the tool calls of an answer, and send them back with the history."""
 
 from __future__ import annotations
 
 import json
+import re
 from math import isfinite
 from typing import Any
 
 from amplifier_core.llm_errors import InvalidToolCallError
+
+_NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_NAME = 64
+
+
+def sendable_name(name: str) -> str:
+    """Return the name of a tool that a model has called, as every service takes it; a model may make one up.
+
+    The rule of OpenAI and Anthropic: letters, digits, `_` and `-`, at most 64. Gemini wants a letter or `_` first.
+    """
+    plain = _NO_NAME.sub("_", name)[:_LONGEST_NAME]
+    return plain if plain[:1].isalpha() or plain[:1] == "_" else f"_{plain}"[:_LONGEST_NAME]
 
 
 def read_input(text: str, name: str, *, is_cut: bool) -> dict[str, Any] | None:
