@@ -9,10 +9,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .git import make_plain
+from .git import GitError, make_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from .git import Git
+
+
+def is_whole(path: str, above: Git, commit: str) -> bool:
+    """Return whether a folder has anything yet of a worktree that was made of `commit`; a session may remove much."""
+    if os.path.lexists(f"{path}/.git"):
+        return True
+    names = above.run("ls-tree", "-r", "-z", "--name-only", commit).split("\0")[:-1]
+    return any(os.path.lexists(f"{path}/{each}") for each in names) if names else os.path.isdir(path)  # noqa: PTH112
+
+
+def require_whole(path: str, above: Git, commit: str) -> None:
+    """Raise `GitError` for a worktree that somebody has removed: all its files would count as deleted."""
+    if not is_whole(path, above, commit):
+        raise GitError(f"the worktree {path} was removed, with the work of its session", is_final=True)
 
 
 def remove_folder(path: str) -> None:

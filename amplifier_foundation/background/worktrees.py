@@ -28,7 +28,7 @@ from ..documents.files import write_whole
 from ..paths import data_home, make_private
 from .branch_names import choose_branch
 from .git import Git, GitError, find_checkout, make_plain
-from .worktree_files import has_files, remove_folder, remove_nested
+from .worktree_files import has_files, is_whole, remove_folder, remove_nested, require_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -138,7 +138,12 @@ class Worktree:
         self.forget()
 
     def check_folder(self) -> None:
-        """Make the working folder where it is missing. Raises `GitError` for one outside of the worktree."""
+        """Make the working folder where it is missing.
+
+        Raises `GitError` for one outside of the worktree, and for a worktree that was removed.
+        """
+        if self.commit is None:
+            require_whole(self.path, self._above, self.base)
         Path(self.folder).mkdir(parents=True, exist_ok=True)  # it is finished, or its session has removed the folder
         if os.path.realpath(self.folder) != self.folder:
             raise GitError(f"{self.folder} leads elsewhere", is_final=True)
@@ -152,7 +157,9 @@ class Worktree:
         above = self._above
         known = above.find_commit(self._ref)
         tip = known or self.base
-        if Path(self.path).is_dir():
+        if is_finished:
+            require_whole(self.path, self._above, self.base)
+        if is_whole(self.path, above, self.base):
             nested = remove_nested(self.path)
             tree, skipped = self._write_tree(tip)
             if tree != above.run("rev-parse", f"{tip}^{{tree}}").strip():

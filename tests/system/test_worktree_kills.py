@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -222,6 +223,34 @@ async def test_a_session_killed_in_its_turn_goes_on_in_the_same_worktree(tmp_pat
     project.assert_merged_once()
     assert (project.folder / "same.txt").read_text() == "True"
     assert (project.folder / "new.txt").read_text() == "hello\n"
+
+
+@pytest.mark.parametrize("in_its_place", ["nothing", "a folder"])
+async def test_a_worktree_that_was_removed_meanwhile_is_told_and_deletes_nothing(
+    tmp_path: Path, in_its_place: str
+) -> None:
+    require("git")
+    (tmp_path / "dying.py").write_text(DYING)
+    rules = [
+        RULES[0],
+        {"when": {"tool": "write_file"}, "call": {"tool": "die", "input": {}}},
+        {"when": {"tool": "die"}, "say": "Wrote it"},
+    ]
+    dying = {"module": "tool-die", "source": str(tmp_path / "dying.py")}
+    project = Project(tmp_path, rules, tools=[{"module": "tool-filesystem"}, dying])
+    tip = project.git("rev-parse", "main")
+    await project.fire()
+    assert project.run("up", "--once").returncode == -signal.SIGKILL
+    [worktree] = [each for each in (project.home / "worktrees").iterdir() if each.is_dir()]
+    shutil.rmtree(worktree)
+    if in_its_place == "a folder":
+        worktree.mkdir()
+        (worktree / "other.txt").write_text("somebody's\n")
+    done = project.run("up", "--once")
+    assert done.returncode == 1
+    assert "was removed, with the work of its session" in project.run("trigger", "dead").stdout
+    assert project.git("rev-parse", "main") == tip
+    assert project.git("status", "--porcelain") == ""
 
 
 async def test_processes_of_their_own_change_one_file_and_everything_is_told(tmp_path: Path) -> None:
