@@ -7,6 +7,8 @@ import logging
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from .errors import PluginError
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -154,3 +156,27 @@ async def _run_callback(callback: Callable[[], Awaitable[None]]) -> BaseExceptio
     except BaseException as error:
         return error
     return None
+
+
+def as_failure(error: BaseException) -> BaseException:
+    """Return a `PluginError` in place of an exit, or of a cancellation that nobody asked the current task for.
+
+    A module has raised it, and may not end what runs it. Any other error is returned as it is.
+    """
+    if isinstance(error, SystemExit):
+        return PluginError(f"{_place_of(error)}called exit({error.code!r}), which a module may not do")
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and not task.cancelling():
+        return PluginError(f"{_place_of(error)}raised CancelledError, and nobody has cancelled its work")
+    return error
+
+
+def _place_of(error: BaseException) -> str:
+    """Return the file and line that raised an error, `""` where that is not known; what only waits is none."""
+    found, trace = "", error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if code.co_name != "__await__" and "asyncio" not in code.co_filename.split("/")[-2:-1]:
+            found = f"{code.co_filename}, line {trace.tb_lineno}: it "
+        trace = trace.tb_next
+    return found

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from . import events
+from .cancellation import as_failure
 from .credentials import describe_missing, find_broken_key
 from .eager import Waiting, is_awaitable, start
 from .frozen import frozen
@@ -91,7 +92,9 @@ class Mounting:
             spec = {"module": spec, "source": section.get(f"{name}_source"), "config": config}
         try:
             await self._mount(spec)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as raised:
+            if not isinstance(error := as_failure(raised), Exception):
+                raise
             redact_error(error)
             raise RuntimeError(f"Cannot initialize without {title}: {error}") from error
 
@@ -105,7 +108,9 @@ class Mounting:
                     raise ValueError("it is listed twice; its first entry was taken")
                 mounted.add(key)
                 await self._mount(entry, is_tool=kind == "tool")
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as raised:
+            if not isinstance(error := as_failure(raised), Exception):
+                raise
             redact_error(error)
             self._note_failure(kind, entry, error)
             if strict:

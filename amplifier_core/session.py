@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 from . import events
+from .cancellation import as_failure
 from .coordinator import ModuleCoordinator
 from .errors import NoProviderMounted
 from .forking import ask_to_fork
@@ -195,14 +196,18 @@ class AmplifierSession:
         self.coordinator.reset_turn()
         try:
             answer: str = await self._orchestrate(prompt)
-        except BaseException as error:
+        except BaseException as raised:
+            is_meant = token.is_cancelled or isinstance(raised, SystemExit)  # a program may exit at a signal
+            error = raised if is_meant else as_failure(raised)
             if isinstance(error, Exception):
                 redact_error(error)
             self.last_error = error
             self.state = "cancelled" if token.is_cancelled or not isinstance(error, Exception) else "failed"
             if token.is_cancelled:
                 await self._announce_cancelled(str(error))
-            raise
+            if error is raised:
+                raise
+            raise error from raised
         self.state = "completed"
         if token.is_cancelled:
             self.state = "cancelled"

@@ -13,8 +13,7 @@ from amplifier_core.frozen import slotted
 from amplifier_core.utils.secrets import redact_text
 
 from ..bundle.credentials import expand_references
-from .tasks import run_beside
-from .watch import first_cause
+from .tasks import first_cause, run_beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

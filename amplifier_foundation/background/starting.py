@@ -21,8 +21,9 @@ from .cancelling import CANCELLED
 from .keys import queue_key
 from .state import BackgroundSessionState
 from .status_log import StatusLog
+from .tasks import first_cause
 from .tracking import Tracking
-from .watch import LONGEST_PAUSE, Watch, first_cause
+from .watch import LONGEST_PAUSE, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

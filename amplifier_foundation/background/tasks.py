@@ -56,3 +56,10 @@ async def see_through(task: asyncio.Task[None]) -> BaseException | None:
             logger.debug("a task that was cancelled has failed", exc_info=failure)
         raise
     return None if task.cancelled() else task.exception()
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """Return the first error in groups of errors."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

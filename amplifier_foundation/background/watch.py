@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.cancellation import as_failure
 from amplifier_core.clock import sleep_until
 from amplifier_core.errors import QueueFull, StaleEpoch, StoreUnavailable, TriggerConfigError, TriggerError, UnknownName
 from amplifier_core.frozen import slotted
@@ -19,6 +20,7 @@ from amplifier_core.utils.secrets import redact_text
 from ..sessions.documents import find_documents
 from .keys import key_on_host
 from .log_events import TRIGGER_ERROR
+from .tasks import first_cause
 from .trigger_making import is_local, make_trigger, stop_trigger
 
 if TYPE_CHECKING:
@@ -133,9 +135,10 @@ class Watch:
             try:
                 await self._watch_once()
                 return
-            except Exception as error:
+            except BaseException as raised:
+                if not isinstance(cause := first_cause(as_failure(raised)), Exception):
+                    raise
                 self.armed.set()  # nobody waits for it any longer
-                cause = first_cause(error)
                 if self.stopping or self.background.stopping:
                     return
                 if isinstance(cause, (LeadershipLost, StaleEpoch)):
@@ -391,10 +394,3 @@ async def accept(
         background.wake.set()
         return True
     return False
-
-
-def first_cause(error: Exception) -> Exception:
-    """Return the first error in groups of errors."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -47,8 +47,8 @@ from ..sessions.recording import shield_to_completion
 from .budgets import BUDGET
 from .renewing import Renewing
 from .state import Running
-from .tasks import see_through
-from .watch import STORE_PAUSE, first_cause
+from .tasks import first_cause, see_through
+from .watch import STORE_PAUSE
 
 if TYPE_CHECKING:
     from datetime import datetime

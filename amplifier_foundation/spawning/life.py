@@ -10,6 +10,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.cancellation import as_failure
 from amplifier_core.eager import Waiting, start
 from amplifier_core.errors import SpawnTimeout
 from amplifier_core.events import SESSION_COMPLETED, SESSION_ERROR
@@ -43,7 +44,7 @@ async def run_spawn(spawn: Spawn, timeout: float | None = None) -> SpawnOutcome:
         if spawn.error is None:
             output = await _run_within(spawn, timeout)
     except BaseException as error:
-        spawn.error = error
+        spawn.error = error if spawn.stopped or spawn.stopping else as_failure(error)
     outcome = SpawnOutcome(
         session_id=spawn.request.session_id,
         parent_id=spawn.request.parent_id,

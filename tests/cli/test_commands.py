@@ -62,6 +62,22 @@ def test_a_turn_answers_on_stdout_and_names_its_session_on_stderr(
     assert (record["status"], record["turn_count"], record["message_count"]) == ("completed", 1, 2)
 
 
+def test_a_provider_that_exits_does_not_end_the_program_with_its_code(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "leaving.py").write_text(
+        "import sys\n\nclass Leaving:\n    name = 'leaving'\n\n    def get_info(self):\n        return None\n\n"
+        "    async def complete(self, request, **kwargs):\n        sys.exit(3)\n\n"
+        "async def mount(coordinator, config):\n    await coordinator.mount('providers', Leaving())\n"
+    )
+    (project / "bundle.md").write_text(
+        "---\nbundle: {name: leaving}\nproviders: [{module: provider-leaving, source: ./leaving.py}]\n---\nYou help.\n"
+    )
+    assert invoke(["run", "hello"]) == exits.FAILED
+    err = capsys.readouterr().err
+    assert "leaving.py, line 10: it called exit(3), which a module may not do" in err
+
+
 def test_tool_calls_are_recorded_with_their_results(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["run", "list them"]) == exits.OK
     [record] = sessions(capsys)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from amplifier_core import events
+from amplifier_core.errors import PluginError
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.mounting import LoadFailure
 from amplifier_core.session import AmplifierSession
@@ -92,6 +93,55 @@ async def test_a_mount_that_never_returns_is_given_up_after_its_time(plan: Any, 
     modules.mounts["loop-echo"] = never
     with pytest.raises(RuntimeError, match="Cannot initialize without orchestrator: its mount took longer than 0.01 s"):
         await AmplifierSession(plan, loader=modules).initialize()
+
+
+async def cancel_itself(*_: Any, **named: Any) -> str:
+    waiting = asyncio.ensure_future(asyncio.Event().wait())
+    waiting.cancel()
+    await waiting
+    return "never"
+
+
+async def test_a_module_that_raises_a_cancellation_has_failed(plan: Any, modules: Any) -> None:
+    class Ending:
+        execute = staticmethod(cancel_itself)
+
+    modules.mounts["loop-echo"] = modules.mounting("orchestrator", Ending())
+    async with AmplifierSession(plan, loader=modules) as session:
+        with pytest.raises(
+            PluginError, match="^.*test_session_faults.py, line [0-9]+: it raised CancelledError"
+        ) as told:
+            await session.execute("on")
+        assert (session.state, session.last_error) == ("failed", told.value)
+
+
+async def test_so_has_one_that_raises_a_cancellation_at_its_mount(plan: Any, modules: Any) -> None:
+    modules.mounts["tool-x"] = cancel_itself
+    async with AmplifierSession({**plan, "tools": [{"module": "tool-x"}]}, loader=modules) as session:
+        [failure] = session.load_failures
+        assert "it raised CancelledError" in failure.error
+    modules.mounts["loop-echo"] = cancel_itself
+    with pytest.raises(RuntimeError, match="^Cannot initialize without orchestrator: "):
+        await AmplifierSession(plan, loader=modules).initialize()
+
+
+async def test_a_cancellation_of_the_session_stays_one(plan: Any, modules: Any) -> None:
+    begun = asyncio.Event()
+
+    class Waiting:
+        async def execute(self, **kwargs: Any) -> str:
+            begun.set()
+            await asyncio.Event().wait()
+            return "never"
+
+    modules.mounts["loop-echo"] = modules.mounting("orchestrator", Waiting())
+    async with AmplifierSession(plan, loader=modules) as session:
+        running = asyncio.create_task(session.execute("on"))
+        await begun.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert session.state == "cancelled"
 
 
 async def test_a_time_limit_of_the_modules_own_is_not_mistaken_for_the_kernels(plan: Any, modules: Any) -> None:

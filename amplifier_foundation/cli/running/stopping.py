@@ -8,6 +8,8 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from amplifier_core.cancellation import as_failure
+
 from ...documents.safe_text import plain
 from .terminal import tell
 
@@ -48,14 +50,14 @@ class Stops:
         """Await a turn of `session`; Ctrl-C stops it. Raises `TurnCut` after a cancellation, and errors of the turn."""
         task = asyncio.current_task()
         assert task is not None  # a running coroutine has a task
-        failure: Exception | None = None
+        failure: BaseException | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 stopper = group.create_task(self._stop(session, task))
                 try:
                     return await turn
-                except Exception as error:  # the group would wrap it
-                    failure = error
+                except (Exception, SystemExit) as error:  # the group would wrap it; a module has no say in our end
+                    failure = as_failure(error)
                 finally:
                     stopper.cancel()
         except asyncio.CancelledError:

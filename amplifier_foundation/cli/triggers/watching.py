@@ -153,7 +153,7 @@ class Watched:
                 group.create_task(self._watch(declared, source))
 
     async def _watch(self, declared: Declared, source: TriggerSource) -> None:
-        from ...background.watch import first_cause
+        from ...background.tasks import first_cause
         from ...sessions.lock import running_owner
 
         try:
