@@ -21,7 +21,7 @@ from .cancelling import CANCELLED
 from .completion import completion_events
 from .git import GitError
 from .mistakes import is_exhausted, is_mistake
-from .outages import PROVIDER, asked_wait
+from .outages import PROVIDER, asked_wait, is_of_service
 from .worktree_steps import finish_worktree, forget_worktree, give_up_worktree
 
 if TYPE_CHECKING:
@@ -144,8 +144,9 @@ class AttemptEnd:
         if isinstance(error, BudgetExceeded):
             return await self.deny(error, spawn, outcome)
         problem, exhausted, retry = find_provider_error(error), is_exhausted(error), self.background.config.retry
-        is_out = problem is not None and problem.retryable and self.background.outage.excuses(self.delivery.delivery_id)
-        if problem is None or not problem.retryable:
+        excusable = problem is not None and is_of_service(problem)
+        is_out = excusable and self.background.outage.excuses(self.delivery.delivery_id)
+        if not excusable:
             self._end_outage()
         counted = not (exhausted or is_out)
         if counted and (is_mistake(error) or self.delivery.attempts >= self.background.config.max_attempts):

@@ -63,6 +63,19 @@ class Outage:
 
 
 def asked_wait(error: LLMError | None) -> float | None:
-    """Return the seconds that a provider wants to be left alone, up to a day; None if it does not say."""
+    """Return the seconds that a provider wants to be left alone, up to a day; None if it does not say.
+
+    Less than a second, as of a date that is over, says nothing: the pauses grow, then.
+    """
     wait = error.retry_after if error is not None else None
-    return min(wait, LONGEST_WAIT) if isinstance(wait, int | float) and wait >= 0 else None
+    return min(wait, LONGEST_WAIT) if isinstance(wait, int | float) and wait >= 1 else None
+
+
+def is_of_service(error: LLMError) -> bool:
+    """Return whether a failure may be one of the service: it did not answer, or not in whole.
+
+    An answer that cannot be used is none: it was paid for, and the next one may be no better.
+    """
+    from amplifier_core.llm_errors import InvalidToolCallError
+
+    return error.retryable and not isinstance(error, InvalidToolCallError) and not getattr(error, "has_answered", False)

@@ -9,6 +9,7 @@ import re
 import time
 from abc import ABC, abstractmethod
 from email.utils import mktime_tz, parsedate_tz
+from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from amplifier_core.llm_errors import LLMError, QuotaExceededError, StreamError
@@ -69,7 +70,9 @@ class BaseTranslator(ABC):
         if found is not None:
             return found
         problem = f"{type(error).__name__}: {error}"
-        return self.make(StreamError, f"the answer cannot be read ({problem})", "Check base_url, and try again.")
+        made = self.make(StreamError, f"the answer cannot be read ({problem})", "Check base_url, and try again.")
+        vars(made)["has_answered"] = True  # the service is there: events do not wait for it
+        return made
 
     def hide(self, text: str, longest: int = LONGEST) -> str:
         """Return a text in one line, at most `longest` characters, without secrets."""
@@ -105,8 +108,10 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
     milliseconds, given = headers.get("retry-after-ms"), headers.get("retry-after")
     for text, unit in ((milliseconds, 1000), (given, 1)):
         try:
-            return max(0.0, float(text or "") / unit)
+            seconds = float(text or "") / unit
         except ValueError:
             continue
+        if isfinite(seconds):
+            return max(0.0, seconds)
     date = parsedate_tz(given) if given else None
     return None if date is None else max(0.0, mktime_tz(date) - time.time())

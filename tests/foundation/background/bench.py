@@ -75,7 +75,10 @@ class Flaky:
             kind = facts.pop("kind")
             if kind == "RuntimeError":
                 raise RuntimeError("it said no")
-            raise getattr(llm_errors, kind)("it said no", provider="flaky", **facts)
+            has_answered = facts.pop("has_answered", False)
+            error = getattr(llm_errors, kind)("it said no", provider="flaky", **facts)
+            error.has_answered = has_answered
+            raise error
         return ChatResponse(content=[TextBlock(text=answer)])
 
 async def mount(coordinator, config):

@@ -100,6 +100,33 @@ async def test_a_wait_beyond_all_reason_is_a_day(open_bench: OpenBench, flaky: A
         assert (until - bench.clock.now()).total_seconds() == 86_400
 
 
+async def test_a_provider_that_wants_no_pause_is_asked_after_growing_ones(open_bench: OpenBench, flaky: Any) -> None:
+    busy = {"kind": "ProviderUnavailableError", "retry_after": 0.0}
+    async with open_bench(providers=flaky(busy)) as bench:
+        await bench.start(retry={"delay": 5, "max_delay": 600})
+        bench.trigger.feed(1)
+        await bench.until("postponed", count=12, step=1)
+        assert bench.clock.monotonic() > 60
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"kind": "InvalidToolCallError", "retryable": True},
+        {"kind": "StreamError", "has_answered": True},
+    ],
+)
+async def test_answers_that_cannot_be_used_are_attempts_and_no_outage(
+    open_bench: OpenBench, flaky: Any, answer: dict[str, Any]
+) -> None:
+    async with open_bench(providers=flaky(answer)) as bench:
+        await bench.start(max_attempts=3)
+        bench.trigger.feed(1)
+        await bench.until("dead", step=1)
+        (dead,) = await bench.deliveries()
+        assert (dead.attempts, bench.kinds().count("postponed")) == (3, 0)
+
+
 @pytest.mark.parametrize("reason", ["length", "refusal", "content_filter"])
 async def test_an_unfinished_answer_is_dead_at_once_with_its_reason(
     open_bench: OpenBench, flaky: Any, reason: str
