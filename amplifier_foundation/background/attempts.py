@@ -97,6 +97,7 @@ async def prepare_attempt(
         observe=lambda session: engine.notify("session", background, session=session),
         approvals=None if parent.coordinator.approval_system is not None else approvals,
         accepts_unfinished=config.accept_unfinished,
+        needs_answer=not config.accept_unfinished,
         acts=config.untrusted == "act",
         metadata={UNTRUSTED: untrusted} if untrusted else {},
         capabilities={

@@ -320,6 +320,7 @@ def make_spawn(job: Job, link: Link, blocking: socket.socket | None, bridge: Eve
         unattended=job.unattended,
         acts=job.acts,
         accepts_unfinished=job.accepts_unfinished,
+        needs_answer=job.needs_answer,
         metadata=dict(job.metadata),
         held=dict(job.held),
         stopping=job.stopping,

@@ -61,6 +61,7 @@ class Job:
     resumed: bool = False
     stopping: bool = False
     accepts_unfinished: bool = False
+    needs_answer: bool = False
     acts: bool = False
     unattended: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -100,6 +101,7 @@ def make_job(spawn: Spawn, tree: Tree, listened: frozenset[str]) -> Job:
         resumed=spawn.resumed,
         stopping=spawn.stopping,
         accepts_unfinished=spawn.accepts_unfinished,
+        needs_answer=spawn.needs_answer,
         acts=spawn.acts,
         unattended=spawn.unattended,
         metadata=dict(spawn.metadata),

@@ -86,6 +86,8 @@ class Spawn:
     """Whether an answer at the end of its history is its result."""
     accepts_unfinished: bool = False
     """Whether an answer that was cut, refused or held back counts as an answer."""
+    needs_answer: bool = False
+    """Whether a turn that stopped before an answer has failed: at its limit, or by a hook."""
     child: AmplifierSession | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """The metadata of its record."""

@@ -152,8 +152,9 @@ class _ChildSession:  # a class: the generators of three nested context managers
     def _raise_problem(self) -> None:
         if self._guard is not None:
             self._guard.raise_denial()
-        problem = self._finish.take_problem(self._spawn.partial)
-        if problem is not None and not self._spawn.accepts_unfinished:
+        spawn = self._spawn
+        problem = self._finish.take_problem(spawn.partial, needs_answer=spawn.needs_answer and not spawn.held)
+        if problem is not None and not spawn.accepts_unfinished:
             raise problem
 
     async def _end(self, error: BaseException | None) -> None:

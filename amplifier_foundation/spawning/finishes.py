@@ -16,13 +16,20 @@ class FinishGuard:
 
     def __init__(self, session: AmplifierSession) -> None:
         self._session_id = session.session_id
-        self._reason = ""
+        self._reason = self._stopped = ""
         session.coordinator.hooks.observe({ORCHESTRATOR_COMPLETE: self._read}, name="finish")
 
     def _read(self, event: str, data: dict[str, Any]) -> None:
         self._reason = str(data.get("finish_reason") or "")
+        self._stopped = str(data.get("reason") or "") if data.get("status") == "incomplete" else ""
 
-    def take_problem(self, partial: str) -> AnswerUnfinished | None:
-        """Return the error for an answer that is unfinished, `partial` so far, since the last call; else None."""
-        reason, self._reason = self._reason, ""
-        return AnswerUnfinished(self._session_id, reason, partial) if reason else None
+    def take_problem(self, partial: str, *, needs_answer: bool = False) -> AnswerUnfinished | None:
+        """Return the error for an answer that is unfinished, `partial` so far, since the last call; else None.
+
+        With `needs_answer`, also for a turn that stopped before one, as at its limit of requests.
+        """
+        reason, stopped = self._reason, self._stopped if needs_answer else ""
+        self._reason = self._stopped = ""
+        if reason:
+            return AnswerUnfinished(self._session_id, reason, partial)
+        return AnswerUnfinished(self._session_id, f"stopped before an answer: {stopped}", partial) if stopped else None

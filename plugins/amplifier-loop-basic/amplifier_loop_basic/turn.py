@@ -95,7 +95,9 @@ class Turn:
         if PROMPT_SUBMIT in heard:
             submitted = await self.signals.emit(PROMPT_SUBMIT, {"prompt": prompt})
             if submitted.action == "deny":
-                return f"Denied by hook: {submitted.reason}"
+                self._stop("incomplete", f"Denied by hook: {submitted.reason}")
+                await self._tell_end()
+                return self.text
             prompt = read_change(submitted, "prompt", prompt)
         if EXECUTION_START in heard:
             await self.signals.emit(EXECUTION_START, {"prompt": prompt})
@@ -114,14 +116,19 @@ class Turn:
 
     async def announce_end(self) -> None:
         """Emit the end of the turn and its status, however it ended."""
-        heard = self.signals.heard
-        if ORCHESTRATOR_COMPLETE in heard:
-            end = {"orchestrator": self.signals.module, "turn_count": self.iterations, "status": self.status}
-            if self.finish_reason:
-                end["finish_reason"] = self.finish_reason
-            await self.signals.emit(ORCHESTRATOR_COMPLETE, end)
-        if EXECUTION_END in heard:
+        await self._tell_end()
+        if EXECUTION_END in self.signals.heard:
             await self.signals.emit(EXECUTION_END, {"response": self.text, "status": self.status})
+
+    async def _tell_end(self) -> None:
+        if ORCHESTRATOR_COMPLETE not in self.signals.heard:
+            return
+        end = {"orchestrator": self.signals.module, "turn_count": self.iterations, "status": self.status}
+        if self.finish_reason:
+            end["finish_reason"] = self.finish_reason
+        elif self.status == "incomplete":
+            end["reason"] = self.text
+        await self.signals.emit(ORCHESTRATOR_COMPLETE, end)
 
     async def take_in(self) -> None:
         """Add the messages for the next step; every tool call has its result here, and a request follows."""

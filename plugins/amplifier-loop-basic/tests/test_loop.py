@@ -341,6 +341,9 @@ async def test_a_denied_prompt_reaches_neither_history_nor_model(room: Any) -> N
     room.on("prompt:submit", action="deny", reason="closed")
     assert await room.run("go") == "Denied by hook: closed"
     assert (room.history(), room.model.requests) == ([], [])
+    [end] = room.data("orchestrator:complete")
+    assert (end["status"], end["reason"]) == ("incomplete", "Denied by hook: closed")
+    assert room.data("execution:end") == []
 
 
 async def test_a_hook_changes_the_prompt(room: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,6 +141,50 @@ async def test_an_unfinished_answer_is_dead_at_once_with_its_reason(
     assert (dead.state, dead.attempts) == ("dead", 1)
     assert f"({reason})" in dead.reason
     assert (record.status, record.error) == ("failed", dead.reason)
+
+
+ASKING = """
+from amplifier_core import ChatResponse, ProviderInfo, ToolCall, ToolCallBlock
+
+class Asking:
+    name = "asking"
+    def get_info(self): return ProviderInfo(id="asking", display_name="Asking")
+    async def list_models(self): return []
+    def parse_tool_calls(self, response): return list(response.tool_calls or ())
+    async def complete(self, request, **kwargs):
+        call = ToolCall(id=f"c{len(request.messages)}", name="glob", arguments={"pattern": "*.md"})
+        block = ToolCallBlock(id=call.id, name=call.name, input=call.arguments)
+        return ChatResponse(content=[block], tool_calls=[call])
+
+async def mount(coordinator, config):
+    if config.get("denies"):
+        from amplifier_core.models import HookResult
+        async def deny(event, data): return HookResult(action="deny", reason="the guard is broken")
+        coordinator.hooks.register("prompt:submit", deny)
+    await coordinator.mount("providers", Asking())
+"""
+
+
+@pytest.mark.parametrize(
+    ("denies", "told"), [(False, "Stopped after 2 model calls"), (True, "Denied by hook: the guard is broken")]
+)
+@pytest.mark.parametrize("accepts", [False, True])
+async def test_a_turn_that_stopped_before_an_answer_is_dead_with_its_reason(
+    open_bench: OpenBench, tmp_path: Path, denies: bool, told: str, accepts: bool
+) -> None:
+    (tmp_path / "asking.py").write_text(ASKING)
+    sections = {
+        "providers": [{"module": "provider-asking", "source": "./asking.py", "config": {"denies": denies}}],
+        "session": {"orchestrator": {"module": "loop-basic", "config": {"max_iterations": 2}}},
+    }
+    async with open_bench(**sections) as bench:
+        await bench.start(accept_unfinished=accepts, on_complete_emit="queue:done")
+        bench.trigger.feed(1)
+        await bench.until("completed" if accepts else "dead")
+        (delivery,) = await bench.deliveries()
+        assert delivery.state == ("done" if accepts else "dead")
+        assert accepts or f"stopped before an answer: {told}" in delivery.reason
+        assert ("queue:done" in [event.name for event in await bench.store.events()]) == accepts
 
 
 async def test_an_unfinished_answer_counts_where_the_bundle_accepts_it(open_bench: OpenBench, flaky: Any) -> None:
