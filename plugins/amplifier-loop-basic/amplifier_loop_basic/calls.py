@@ -148,9 +148,13 @@ class ToolCalls:
             if isinstance(error, asyncio.CancelledError):
                 return await self._report_error(running, "CancelledError", "Error: the tool cancelled itself.")
             return await self._report_error(running, type(error).__name__, _describe(error))
-        if TOOL_POST in self._signals.heard:
-            return await self._report_result(running, result)
-        return make_content(result)
+        try:
+            if TOOL_POST in self._signals.heard:
+                return await self._report_result(running, result)
+            return make_content(result)
+        except (TypeError, ValueError, RecursionError) as error:
+            text = f"Error: {call.name} has run, and its result cannot be written as JSON: {error}"
+            return await self._report_error(running, type(error).__name__, text)
 
     async def _attempt(self, running: RunningCall) -> ToolResult:
         """Ask the hooks, then run the tool; `running` gets the input after changes of the hooks."""

@@ -213,6 +213,28 @@ async def test_a_tool_that_raises_is_answered_with_its_error_and_the_others_stil
     assert room.data("tool:error")[0]["error"] == {"type": "OSError", "msg": "Error: OSError: disk full"}
 
 
+@pytest.mark.parametrize("hears", [False, True])
+@pytest.mark.parametrize("kind", ["a circle", "too deep"])
+async def test_a_result_that_cannot_be_written_is_the_error_of_its_tool(room: Any, kind: str, hears: bool) -> None:
+    circle: dict[str, Any] = {}
+    circle["circle"] = circle
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+
+    async def answer(input: dict[str, Any]) -> ToolResult:
+        return ToolResult(output=circle if kind == "a circle" else deep)
+
+    if hears:
+        room.on("tool:post", action="continue")
+    room.tool("odd", answer)
+    room.tool("read")
+    assert await room.run("go", room.calls("odd", "read"), "done") == "done"
+    (_, said), (_, read) = room.results()
+    assert said.startswith("Error: odd has run, and its result cannot be written as JSON: ")
+    assert read == "read"
+
+
 async def test_an_unknown_tool_is_answered_with_the_tools_there_are(room: Any) -> None:
     room.tool("write")
     room.tool("read")
