@@ -148,5 +148,5 @@ def _explain(old: str, new: str, wanted: dict[str, Any], copied: Copied) -> None
     what = "was copied before, and is the same" if copied.was_there else "is copied, and the same"
     click.echo(f"Everything {what}. The old store stays as it is: {old}", err=True)
     if wanted != _setting():
-        value = shlex.quote(json.dumps(wanted)) if wanted["config"] else wanted["name"]
+        value = shlex.quote(json.dumps(wanted, ensure_ascii=False)) if wanted["config"] else wanted["name"]
         click.echo(f"Use the new one with: amplifier config set storage {value}", err=True)

@@ -160,7 +160,7 @@ def copied(told: Told, session: str, tmp_path: Path) -> Path:
 
 
 def test_a_store_is_copied_and_used_in_place_of_the_old_one(told: Told, session: str, tmp_path: Path) -> None:
-    path = tmp_path / "copy.db"
+    path = tmp_path / "copy \U0001f600.db"
     code, out, err = told("store", "copy", "sqlite", str(path))
     assert code == exits.OK
     assert re.search(r"^messages +2 +[0-9a-f]{16}$", out, re.M)

@@ -72,15 +72,13 @@ class Sessions:
 
         A record without a project belongs to the project of its folder.
         """
-        found = listing.records(self.tree)
-        if project is None:
-            records = [record for _, record in found]
-        else:
-            here = slug(project)
-            unnamed = [
-                replace(record, project=project) for name, record in found if not record.project and name == here
-            ]
-            records = [record for _, record in found if record.project == project] + unnamed
+        here = None if project is None else slug(project)
+        records = []
+        for name, record in listing.records(self.tree):
+            if project is None or record.project == project:
+                records.append(record)
+            elif not record.project and name == here:
+                records.append(replace(record, project=project))
         if parent_id is not None:
             records = [record for record in records if record.parent_id == parent_id]
         return sorted(records, key=lambda record: (record.updated, record.session_id), reverse=True)[:limit]

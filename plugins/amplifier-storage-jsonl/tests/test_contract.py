@@ -94,3 +94,9 @@ async def test_a_circle_that_somebody_made_by_hand_ends_the_walk_up(store: Jsonl
     [metadata] = base.glob("projects/*/sessions/b/metadata.json")
     metadata.write_text(metadata.read_text().replace('"parent_id": null', '"parent_id": "a"').rstrip())
     assert (await store.create(SessionRecord("c", parent_id="a"))).parent_id == "a"
+
+
+async def test_sessions_without_a_project_are_listed_once(store: JsonlStore) -> None:
+    await store.create(SessionRecord("a"))
+    await store.create(SessionRecord("b", project="/work/app"))
+    assert [record.session_id for record in await store.sessions(project="")] == ["a"]
