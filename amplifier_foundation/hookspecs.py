@@ -74,6 +74,10 @@ class WorkTracker(Protocol):
     `begin` writes by itself; what `finish` and `give_up` return is written in the transaction that ends the delivery.
     All of them may be called again for the same delivery after a crash. Raises `DocumentConflict` while others change
     the same documents: it is called again then.
+
+    A tracker may also have `refresh(documents, delivery)`, which returns the data of the delivery's event with the work
+    as it is when it begins, and `find_withdrawal(documents, delivery)`, which returns why finished work is not wanted
+    any more, None if it is. Work that is not wanted is not merged.
     """
 
     async def begin(self, documents: Documents, delivery: Delivery) -> str | None:

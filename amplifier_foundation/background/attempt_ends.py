@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..spawning.child import Spawn
     from .approval_inbox import ApprovalInbox
     from .approvals import Approval
-    from .state import BackgroundSessionState, Engine, Running
+    from .state import ActivityKind, BackgroundSessionState, Engine, Running
     from .worktrees import Result
 
 POSTPONED = 60.0
@@ -54,7 +54,12 @@ class AttemptEnd:
     delivery: Delivery
 
     async def commit(self, spawn: Spawn, outcome: SpawnOutcome) -> None:
-        """Store the result, its events and the end of the delivery together, then tell everybody."""
+        """Store the result, its events and the end of the delivery together, then tell everybody.
+
+        Work that is not wanted any more is skipped: what its session has changed stays on its branch.
+        """
+        if (reason := await self.background.tracking.find_withdrawal(self.delivery)) is not None:
+            return await self.skip(reason, spawn, outcome)
         try:
             worktree = await finish_worktree(self.engine, self.background, self.delivery, spawn, outcome)
         except (GitError, OSError) as error:
@@ -198,13 +203,24 @@ class AttemptEnd:
 
     async def cancel(self, running: Running, outcome: SpawnOutcome | None = None) -> None:
         """Skip the delivery: a person has cancelled its turn. The history of its session can be resumed."""
-        reason = f"{CANCELLED}{running.cancelled_by}"
+        await self.skip(f"{CANCELLED}{running.cancelled_by}", running.spawn, outcome, running)
+
+    async def skip(
+        self,
+        reason: str,
+        spawn: Spawn | None = None,
+        outcome: SpawnOutcome | None = None,
+        cancelled: Running | None = None,
+    ) -> None:
+        """Skip the delivery: its turn is `cancelled`, or its work is not wanted."""
         if outcome is not None:
             outcome = replace(outcome, status="cancelled", error=reason)
-        await self._set_aside(reason, running.spawn, outcome)
-        running.is_cancelled = True
+        await self._set_aside(reason, spawn, outcome)
+        if cancelled is not None:
+            cancelled.is_cancelled = True
         skipped = await self.engine.store.drop(self.delivery.delivery_id, reason=reason)
-        self.engine.notify("cancelled", self.background, delivery=self.delivery, reason=reason)
+        kind: ActivityKind = "skipped" if cancelled is None else "cancelled"
+        self.engine.notify(kind, self.background, delivery=self.delivery, reason=reason)
         await self.engine.plugins.after_trigger(skipped)
 
     async def give_up(

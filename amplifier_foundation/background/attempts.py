@@ -66,7 +66,7 @@ async def prepare_attempt(
     """Return the prepared spawn of the delivery's session. Raises the errors of `prepare_spawn`.
 
     Raises `SpawnRefused` when its folder is gone, or code of its bundle has changed and nobody trusts it: the delivery
-    waits for that.
+    waits for that. Raises `WorkNotWanted` for work that others do, or have settled.
     """
     config, parent, prepared = background.config, engine.parent, background.prepared
     _check_folder(engine, background)
@@ -74,16 +74,15 @@ async def prepare_attempt(
     _refresh_permissions(engine)
     if delivery.epoch > 1 and (process := holder_of(str(delivery.session_id))) is not None:
         raise SpawnRefused(parent.session_id, f"process {process} talks in session '{delivery.session_id}'")
-    if (reason := await background.tracking.begin(delivery)) is not None:
-        raise SpawnRefused(parent.session_id, reason, final=True)
-    untrusted = await find_reason(engine.store, delivery.event, background.project)
+    event = await background.tracking.begin(delivery)
+    untrusted = await find_reason(engine.store, event, background.project)
     declared = background.declared.get(declared_key(delivery.trigger))
     spawn = Spawn(
         prepared=prepared,
         request=spawn_request(
             parent,
             prepared,
-            instruction_for(delivery.event, config, declared, untrusted=bool(untrusted)),
+            instruction_for(event, config, declared, untrusted=bool(untrusted)),
             child_config(prepared.mount_plan, parent.config, providers=True, tools=False, hooks=True),
             delivery.session_id,
             config.name,
@@ -110,7 +109,7 @@ async def prepare_attempt(
         spawn.runner = find_runner(engine.plugins, config.runner)
     if config.workflow is not None:
         spawn.runner, spawn.is_conversation = find_runner(engine.plugins, WORKFLOW_RUNNER), False
-        run = {"name": config.workflow, "input": input_of(delivery.event)}
+        run = {"name": config.workflow, "input": input_of(event)}
         spawn.metadata = {**spawn.metadata, RUN: run}
     if config.fork_from is not None:
         await share_history(spawn, engine.store, background, config.fork_from)

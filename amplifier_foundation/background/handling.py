@@ -15,6 +15,7 @@ from ..sessions.recording import shield_to_completion
 from ..spawning.life import record_changes, run_spawn
 from .attempt_ends import AttemptEnd
 from .attempts import make_inbox, prepare_attempt
+from .tracking import WorkNotWanted
 
 if TYPE_CHECKING:
     from amplifier_core.storage import Delivery
@@ -54,6 +55,9 @@ async def _try_once(
         raise
     except SpawnRefused as refusal:
         await end.postpone(refusal)
+        return
+    except WorkNotWanted as error:
+        await end.skip(str(error))
         return
     except Exception as error:
         await end.fail(describe_failure(error), error)

@@ -68,6 +68,7 @@ ActivityKind = Literal[
     "budget_spent",
     "dead",
     "cancelled",
+    "skipped",
     "trigger_failed",
     "store_failed",
     "stalled",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.documents import retry_conflicts
-from amplifier_core.errors import BundleValidationError
+from amplifier_core.errors import AmplifierError, BundleValidationError
 
 from ..sessions.documents import documents_of
 from ..sessions.untrusted import UNTRUSTED
@@ -18,11 +19,16 @@ if TYPE_CHECKING:
     from amplifier_core.events import SessionEvent
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import Delivery
+    from amplifier_core.triggers import TriggerEvent
 
     from ..bundle.background_config import BackgroundSessionConfig
     from ..hookspecs import WorkTracker
     from ..sessions.documents import SessionDocuments
     from .state import Engine
+
+
+class WorkNotWanted(AmplifierError):
+    """The work of a delivery is not to be done; the text says why."""
 
 
 class Tracking:
@@ -41,11 +47,21 @@ class Tracking:
         documents_of(engine.store, project)
         return cls(engine, project, make_tracker(engine.plugins, config))
 
-    async def begin(self, delivery: Delivery) -> str | None:
-        """Mark the work of a delivery as begun; return why it is not to be done, None if it is."""
+    async def begin(self, delivery: Delivery) -> TriggerEvent:
+        """Mark the work of a delivery as begun; return its event with the work as it is. Raises `WorkNotWanted`."""
         if self._tracker is None:
-            return None
-        return await self._tracker.begin(self._documents(delivery), delivery)
+            return delivery.event
+        documents = self._documents(delivery)
+        if (reason := await self._tracker.begin(documents, delivery)) is not None:
+            raise WorkNotWanted(reason)
+        refresh = getattr(self._tracker, "refresh", None)
+        return delivery.event if refresh is None else replace(delivery.event, data=await refresh(documents, delivery))
+
+    async def find_withdrawal(self, delivery: Delivery) -> str | None:
+        """Return why the finished work of a delivery is not wanted any more; None if it is."""
+        find = getattr(self._tracker, "find_withdrawal", None)
+        reason: str | None = await find(self._documents(delivery), delivery) if find is not None else None
+        return reason
 
     async def commit(
         self, delivery: Delivery, emits: Sequence[SessionEvent], session: Mapping[str, Any]

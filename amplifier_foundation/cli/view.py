@@ -40,7 +40,7 @@ MARKS = {
     "armed": ("◦", "dim"),
     "accepted": ("●", "blue"),
     "refused": ("✗", "yellow"),
-    "skipped": ("✗", "yellow"),
+    "skipped": ("⊘", "dim"),
     "cancelled": ("✗", "yellow"),
     "started": ("▶", "cyan"),
     "completed": ("✓", "green"),
@@ -57,7 +57,7 @@ MARKS = {
     "acted": ("◆", "cyan"),
 }
 """The sign and the colour of each kind of line."""
-STRIKING = ("tool", "held", "dead", "refused", "skipped", "trigger_failed", "store_failed", "stalled", "failed")
+STRIKING = ("tool", "held", "dead", "refused", "trigger_failed", "store_failed", "stalled", "failed")
 """The kinds with colour up to the end of the line."""
 
 _STATES = {"running": "green", "paused": "yellow", "degraded": "yellow", "stopping": "yellow", "failed": "red"}
@@ -329,6 +329,12 @@ class RunView:
 
     def _on_cancelled(self, row: Row, delivery: Any, reason: str) -> None:
         self._finish(row, delivery, "cancelled", first_line(reason))
+
+    def _on_skipped(self, row: Row, delivery: Any, reason: str) -> None:
+        if all(each["session_id"] != delivery.session_id for each in row["at_work"]):
+            row["waiting"] = max(0, row["waiting"] - 1)
+        row["dropped"] += 1
+        self._finish(row, delivery, "skipped", first_line(reason))
 
     def _on_trigger_failed(
         self, row: Row, module: str, error: str, next_try: datetime | None = None, **facts: Any

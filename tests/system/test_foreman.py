@@ -294,6 +294,64 @@ async def test_what_a_worker_cannot_do_is_tried_again_then_waits_for_a_person(ma
     assert "issue 1 is closed (completed): fail at this. Now I can." in " ".join(again.stderr.split())
 
 
+@pytest.mark.parametrize("how", ["close", "update", "unseen"])
+async def test_work_on_an_issue_that_a_person_closes_meanwhile_is_not_merged(make_yard: MakeYard, how: str) -> None:
+    require("git")
+    calls = [
+        {"tool": "write_file", "input": {"file_path": "new.txt", "content": "new\n"}},
+        {"tool": "hold", "input": {}},
+    ]
+    rules = [{"when": {"user": "^Work on issue [0-9]+: keep"}, "call": calls}, *RULES]
+    merging = workers(worktree={"branch": "issue-{issue_id}", "finish": "merge"})
+    yard = make_yard(background_sessions=[merging], providers=providers(rules))
+    yard.commit_all()
+    await yard.tracker.create("keep")
+    async with yard.up():
+        [issue] = await yard.until_states("in_progress")
+        session_id = str(issue.assignee)
+
+        async def has_written() -> bool:
+            return any(yard.home.glob("worktrees/**/new.txt"))
+
+        await yard.until(has_written)
+        if how == "unseen":  # as where no process can be asked
+            await yard.tracker.close(1, resolution="wontfix")
+            yard.go()
+        elif how == "close":
+            done = await yard.succeed("issue", "close", "1", "--resolution", "wontfix")
+            assert (done.stdout, done.stderr) == ("1  closed  keep\n", f"Its session {session_id} is stopped.\n")
+        else:
+            done = await yard.succeed("issue", "update", "1", "--status", "closed")
+            assert done.stderr == f"Its session {session_id} is stopped.\n"
+
+        async def is_skipped() -> bool:
+            return [each.state for each in (await yard.deliveries()).values()] == ["skipped"]
+
+        await yard.until(is_skipped)
+    [delivery] = (await yard.deliveries()).values()
+    assert str(delivery.reason).startswith("issue 1 is closed (wontfix)" if how == "unseen" else "cancelled by ")
+    [issue] = await yard.issues()
+    assert (issue.state, issue.result, issue.assignee) == ("closed", "", session_id)
+    assert (await yard.store.get(session_id)).status == "cancelled"
+    assert (yard.git("log", "--format=%s", "main"), (yard.folder / "new.txt").exists()) == ("first", False)
+    assert yard.branches() == ["issue-1", "main"]
+    assert await yard.events("work:completed") == []
+
+
+async def test_an_issue_that_is_closed_before_its_work_begins_is_skipped_without_a_warning(make_yard: MakeYard) -> None:
+    yard = make_yard(background_sessions=[workers(pool_size=1)])
+    for title in ("hold", "write note.txt hello"):
+        await yard.tracker.create(title)
+    with yard.start("up", "--once") as process:
+        await yard.until_states("in_progress", "open")
+        await yard.succeed("issue", "close", "2", "--resolution", "wontfix")
+        yard.go()
+        out, err = await asyncio.to_thread(process.communicate, timeout=PATIENCE)
+    assert (process.returncode, "WARNING" in err, "✗" in out + err) == (0, False, False)
+    assert any("⊘ coding-workers" in line and "issue 2 is closed (wontfix)" in line for line in out.splitlines()), out
+    assert not (yard.folder / "note.txt").exists()
+
+
 async def test_ctrl_c_ends_a_run_and_the_next_one_goes_on(make_yard: MakeYard) -> None:
     yard = make_yard()
     await yard.tracker.create("hold")

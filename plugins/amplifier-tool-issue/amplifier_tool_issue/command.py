@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -220,7 +220,10 @@ async def update(
     if not changes:
         raise click.UsageError("nothing to change; give an option such as --status open")
     async with _use_tracker(ctx) as tracker:
+        before = await tracker.get(number)
         _report(await tracker.update(number, **changes), "issue.update/1", as_json=as_json)
+    if changes.get("status") == "closed":
+        await _stop_worker(ctx, before)
 
 
 @issue.command(epilog='Example: amplifier issue comment 3 "The parser is the cause."')
@@ -256,10 +259,30 @@ async def depend(ctx: click.Context, number: int, on: int, remove: bool, as_json
 @click.pass_context
 @run_in_loop
 async def close(ctx: click.Context, number: int, resolution: str, result: str, as_json: bool) -> None:
-    """Close an issue; those that waited for it alone can begin."""
+    """Close an issue; those that waited for it alone can begin.
+
+    A session that works on it is stopped, and its branch is not merged.
+    """
     async with _use_tracker(ctx) as tracker:
+        before = await tracker.get(number)
         closed = await tracker.close(number, resolution=resolution, result=_read_text(result) or "")
     _report(closed, "issue.close/1", as_json=as_json)
+    await _stop_worker(ctx, before)
+
+
+async def _stop_worker(ctx: click.Context, before: Issue) -> None:
+    """End the turn of the session that worked on an issue which is closed now."""
+    from amplifier_core.errors import SessionConflict, SessionNotFound
+    from amplifier_foundation.operations.acting import person_here
+    from amplifier_foundation.operations.cancelling import NotRunning, cancel_turn
+
+    if before.status != "in_progress" or before.queue is None or before.assignee is None:
+        return
+    async with use_store(storage_plugins(ctx)) as store:
+        # The work of one that does not answer is not merged either.
+        with suppress(NotRunning, SessionConflict, SessionNotFound):
+            if await cancel_turn(store, person_here("command line"), before.assignee):
+                click.echo(f"Its session {before.assignee} is stopped.", err=True)
 
 
 def _read_text(given: str | None) -> str | None:

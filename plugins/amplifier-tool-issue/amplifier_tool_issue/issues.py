@@ -75,7 +75,7 @@ class Issue:
     assignee: str | None = None
     """The session that works on it, or did last."""
     queue: str | None = None
-    """The background session of a worker that took it from its queue."""
+    """The background session whose worker took it; None once somebody else has settled it: that work is not wanted."""
     failures: int = 0
     """How often a worker has given it up since a person changed it."""
     reason: str = ""

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 CHANGEABLE = ("title", "description", "type", "priority", "status", "labels", "reason")
 """What `update` changes."""
+UNWANTED = ("wontfix", "duplicate")
+"""The resolutions of issues that nobody is to do."""
 
 
 class Edit:
@@ -96,9 +98,15 @@ class Edit:
     async def close(
         self, issue: Issue, resolution: str, result: str, changed: Sequence[str] = ("status",), **facts: Any
     ) -> Issue:
-        """Close an issue, and unblock those that waited for it alone."""
+        """Close an issue, and unblock those that waited for it alone.
+
+        A person who closes it takes it from its worker, and so does a session that says it is not to be done.
+        """
         if issue.blocks:
             await self.take_turn()
+        closer = self._documents.session_id
+        if closer is None or (closer != issue.assignee and resolution in UNWANTED):
+            facts["queue"] = None
         closed = self.put(replace(issue, status="closed", resolution=resolution, result=result, **facts))
         self.tell(CLOSED, closed, *changed)
         for number in closed.blocks:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.triggers import TriggerType
+
 from .issues import ISSUES, UPDATED, Issue, IssueError, IssueNotFound, cut, read_number
 from .tracker import Edit, write
 
@@ -49,17 +51,34 @@ class IssueTracker:
                 issue = await edit.get(number)
             except (IssueError, IssueNotFound) as error:
                 return str(error)
-            is_own, is_given_up = issue.assignee == delivery.session_id, issue.failures > self._reopen
+            is_own, is_given_up = _is_own(issue, delivery), issue.failures > self._reopen
             if is_own and issue.status != "open" and (issue.status == "in_progress" or not is_given_up):
                 return None  # the process was killed, perhaps after the session has closed or escalated it
             if not issue.is_ready and not (is_own and issue.status == "escalated"):
-                return f"issue {number} is {issue.state}" + (f" ({issue.assignee})" if issue.assignee else "")
+                return _describe(issue)
             failures = min(issue.failures, self._reopen)  # a person makes the dead letter of an escalated one due again
             mine = {"assignee": delivery.session_id, "queue": delivery.queue, "failures": failures}
             edit.tell(UPDATED, edit.put(replace(issue, status="in_progress", **mine)), "status", "assignee")  # type: ignore[arg-type]
             return None
 
         return await write(documents, make)
+
+    async def refresh(self, documents: Documents, delivery: Delivery) -> Mapping[str, Any]:
+        """Return the data of an issue's event with the issue as it is now; that of any other event as it is."""
+        data = delivery.event.data
+        if delivery.event.type is not TriggerType.ISSUE_EVENT or data.get("issue_id") is None:
+            return data
+        return {**data, **(await Edit(documents).get(read_number(data["issue_id"]))).told()}
+
+    async def find_withdrawal(self, documents: Documents, delivery: Delivery) -> str | None:
+        """Return how a person has closed the issue, or who else works on it; None for one that is the session's own."""
+        if delivery.event.data.get("issue_id") is None:
+            return None
+        try:
+            issue = await Edit(documents).get(read_number(delivery.event.data["issue_id"]))
+        except (IssueError, IssueNotFound) as error:
+            return str(error)
+        return None if _is_own(issue, delivery) else _describe(issue)
 
     async def finish(self, documents: Documents, delivery: Delivery, outcome: Mapping[str, Any]) -> DocumentEdit:
         """Close the issue with the worker's answer, unless the worker has settled it by itself."""
@@ -111,3 +130,14 @@ class IssueTracker:
         except (IssueError, IssueNotFound):
             return None
         return issue if (issue.status, issue.assignee) == ("in_progress", delivery.session_id) else None
+
+
+def _is_own(issue: Issue, delivery: Delivery) -> bool:
+    """Return whether an issue is with the delivery's session, or was settled by it."""
+    return issue.assignee == delivery.session_id and issue.queue is not None
+
+
+def _describe(issue: Issue) -> str:
+    """Return why there is no work on an issue."""
+    more = issue.resolution if issue.status == "closed" else issue.assignee
+    return f"issue {issue.id} is {issue.state}" + (f" ({more})" if more else "")

@@ -36,6 +36,9 @@ class Worker:
     async def give_up(self, reason: str = "it broke") -> DocumentEdit:
         return await self.tracker.give_up(self.documents, self.delivery, reason)
 
+    async def find_withdrawal(self) -> str | None:
+        return await self.tracker.find_withdrawal(self.documents, self.delivery)
+
     async def end(self, edit: DocumentEdit) -> None:
         await self.documents.write(edit.changes, edit.events)
 
@@ -177,7 +180,7 @@ async def test_what_others_have_begun_closed_or_blocked_is_not_begun(tracker: Tr
     await (await work("w1")).begin()
     assert await (await work("w2")).begin() == "issue 1 is in_progress (w1)"
     await tracker.close(1)
-    assert await (await work("w3")).begin() == "issue 1 is closed (w1)"
+    assert await (await work("w3")).begin() == "issue 1 is closed (completed)"
     await tracker.create("two")
     await tracker.create("three", blocked_by=[2])
     assert await (await work("w4", issue_id="3")).begin() == "issue 3 is blocked"
@@ -186,9 +189,34 @@ async def test_what_others_have_begun_closed_or_blocked_is_not_begun(tracker: Tr
     assert "there is no issue 9 here" in await (await work("w6", issue_id="9")).begin()
 
 
+@pytest.mark.parametrize(
+    ("closer", "resolution", "reason"),
+    [
+        (None, "completed", "issue 1 is closed (completed)"),
+        (None, "wontfix", "issue 1 is closed (wontfix)"),
+        ("foreman", "duplicate", "issue 1 is closed (duplicate)"),
+        ("foreman", "completed", None),  # a session below the worker's may close its issue
+        ("w", "completed", None),
+        ("w", "wontfix", None),
+    ],
+)
+async def test_work_on_an_issue_that_others_have_closed_is_not_wanted(
+    closer: str | None, resolution: str, reason: str | None, documents: Of, tracker: Tracker, work: Any
+) -> None:
+    from amplifier_tool_issue import Tracker as OfSession
+
+    await tracker.create("one")
+    worker = await work()
+    await worker.begin()
+    assert await worker.find_withdrawal() is None
+    await OfSession(documents(closer)).close(1, resolution=resolution)
+    assert [await worker.find_withdrawal(), await worker.begin()] == [reason, reason]
+    assert (await tracker.get(1)).assignee == "w"
+
+
 async def test_an_event_about_no_issue_changes_none(tracker: Tracker, work: Any, told: Any) -> None:
     worker = await work(file="a.txt")
-    assert await worker.begin() is None
+    assert [await worker.begin(), await worker.find_withdrawal()] == [None, None]
     assert [(await worker.finish(output="x")).changes, (await worker.give_up()).changes] == [[], []]
 
 
