@@ -198,7 +198,7 @@ async def show(ctx: click.Context, number: int, as_json: bool) -> None:
 @description_option
 @type_option
 @priority_option
-@click.option("-s", "--status", type=click.Choice(STATUSES), help="open takes it from its worker.")
+@click.option("-s", "--status", type=click.Choice(STATUSES), help="open lets a worker begin it.")
 @click.option("-l", "--label", "labels", multiple=True, metavar="LABEL", help="The labels, all of them; repeatable.")
 @click.option("--reason", metavar="TEXT", help="Why it is escalated, or open again.")
 @json_option

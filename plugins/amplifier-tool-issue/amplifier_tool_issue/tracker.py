@@ -280,8 +280,8 @@ class Tracker:
     async def update(self, number: int, **changes: Any) -> Issue:
         """Change facts of an issue; emits `issue:updated`, or what a change of the status brings.
 
-        The status `open` opens a closed or escalated issue, and takes it from its worker; `closed` closes it. A person
-        opens an open one anew: it begins a new chain of causes.
+        The status `open` opens a closed or escalated issue; `closed` closes it. A person opens an open one anew: it
+        begins a new chain of causes. Raises `IssueError` for `open` while a worker is at work on it.
         """
         unknown = [name for name in changes if name not in CHANGEABLE]
         if unknown:
@@ -294,6 +294,11 @@ class Tracker:
             changed = [name for name, value in values.items() if getattr(issue, name) != value]
             if status == "open" == values.get("status") and self._documents.session_id is None:
                 changed = list(dict.fromkeys([*changed, "status"]))
+            if (status, issue.status) == ("open", "in_progress") and issue.queue is not None:
+                raise IssueError(
+                    f"issue {number} is in progress: a second worker would do it beside session {issue.assignee}. "
+                    f"Close it first, which takes it from that one: amplifier issue close {number}"
+                )
             texts = {name: value for name, value in values.items() if name != "status"}
             issue = replace(issue, **texts, untrusted=issue.untrusted or (self._untrusted if texts else ""))
             if status == "closed" and "status" in changed:
@@ -303,15 +308,14 @@ class Tracker:
             elif status == "open":
                 issue = await edit.reopen(issue, failures=0, reason=values.get("reason", ""))
             else:
-                issue = edit.put(replace(issue, status=status, assignee=self._assignee(issue, status)))
+                assignee = self._documents.session_id if status == "in_progress" else issue.assignee
+                queue = issue.queue if assignee == issue.assignee else None
+                issue = edit.put(replace(issue, status=status, assignee=assignee, queue=queue))
             if changed:
                 edit.tell(UPDATED, issue, *changed)
             return issue
 
         return await self._write(make)
-
-    def _assignee(self, issue: Issue, status: str) -> str | None:
-        return self._documents.session_id if status == "in_progress" else issue.assignee
 
     async def comment(self, number: int, text: str) -> Issue:
         """Add a comment; emits `issue:updated`."""

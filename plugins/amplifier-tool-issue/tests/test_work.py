@@ -214,6 +214,36 @@ async def test_work_on_an_issue_that_others_have_closed_is_not_wanted(
     assert (await tracker.get(1)).assignee == "w"
 
 
+@pytest.mark.parametrize("by", [None, "foreman", "w"])
+async def test_an_issue_gets_no_second_worker_while_the_first_is_at_work(
+    by: str | None, documents: Of, tracker: Tracker, work: Any, told: Any
+) -> None:
+    from amplifier_tool_issue import IssueError
+    from amplifier_tool_issue import Tracker as OfSession
+
+    await tracker.create("one")
+    worker = await work()
+    await worker.begin()
+    await told()
+    with pytest.raises(IssueError, match="beside session w. Close it first, .*: amplifier issue close 1"):
+        await OfSession(documents(by)).update(1, status="open", title="new")
+    assert (await told(), (await tracker.get(1)).title) == ([], "one")
+    await tracker.close(1)
+    await tracker.update(1, status="open")
+    second = await work("w2")
+    assert [await second.begin(), await worker.find_withdrawal()] == [None, "issue 1 is in_progress (w2)"]
+
+
+async def test_an_issue_that_a_person_has_begun_is_opened_again(tracker: Tracker, work: Any) -> None:
+    await tracker.create("one")
+    worker = await work(reopen=0)
+    await worker.begin()
+    await worker.end(await worker.give_up())
+    issue = await tracker.update(1, status="in_progress")
+    assert (issue.assignee, issue.queue) == (None, None)
+    assert (await tracker.update(1, status="open")).state == "open"
+
+
 async def test_an_event_about_no_issue_changes_none(tracker: Tracker, work: Any, told: Any) -> None:
     worker = await work(file="a.txt")
     assert [await worker.begin(), await worker.find_withdrawal()] == [None, None]
