@@ -27,6 +27,7 @@ from .packages import NO_SANDBOX, TRACKERS, describe_unknown
 from .references import find_bundle
 from .registry import BundleRegistry
 from .sections import DEFAULT_SESSION, MODULE_LISTS, PROMPT_TOOL, SECTIONS, WORKFLOW_RUNNER
+from .workflow_inputs import CONDITIONS, check_workflow_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -166,7 +167,7 @@ def _check_workflows(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
             plugins.runners.get(WORKFLOW_RUNNER)().check(bundle, name)  # type: ignore[attr-defined]
         except ValueError as error:
             problem_at = warning_at if path[0] == "workflows" else error_at
-            spot = _place_in_workflow(bundle, path, error) or origin(bundle, path) or place_of(bundle, "workflows")
+            spot = _place_in_workflow(bundle, name, error) or origin(bundle, path) or place_of(bundle, "workflows")
             yield problem_at(spot, "AMP120", str(error))
     for path, agent in leaves({"workflows": bundle.workflows}, ()):
         is_named = path[-1] == "agent" and isinstance(agent, str) and not set(agent) & set("/:.")
@@ -174,20 +175,21 @@ def _check_workflows(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
             hint = did_you_mean(agent, bundle.agents) or f"; there are: {', '.join([*bundle.agents, 'self'])}"
             spot = origin(bundle, path) or place_of(bundle, "workflows")
             yield warning_at(spot, "AMP120", f"unknown agent '{agent}'{hint}")
+    yield from check_workflow_inputs(bundle)
 
 
-def _place_in_workflow(bundle: Bundle, path: KeyPath, error: ValueError) -> Place | None:
-    """Return the place of the value or of the task that an error of a workflow names."""
+def _place_in_workflow(bundle: Bundle, name: str, error: ValueError) -> Place | None:
+    """Return the place of the value, of the condition or of the task that an error of a workflow names."""
     named = re.search(r"workflows(?:\.[\w-]+|\[\d+\])+", str(error))
     if named:
         parts = re.findall(r"[\w-]+", named[0])
         at = tuple(int(part) if part.isdigit() else part for part in parts)
         return origin(bundle, at, key=isinstance(at[-1], str))
-    tasks = leaves({"workflows": bundle.workflows}, ())
-    found = (
-        each for each, value in tasks if each[:2] == path and each[-1] == "id" and value == getattr(error, "task", None)
-    )
-    return next((origin(bundle, each) for each in found), None)
+    text, task = getattr(error, "text", ""), getattr(error, "task", "")
+    own = [each for each in leaves({"workflows": bundle.workflows}, ()) if each[0][:2] == ("workflows", name)]
+    found = [path for path, value in own if text and value == text and path[-1] in (*CONDITIONS, "for_each")]
+    found += [path for path, value in own if task and value == task and path[-1] in ("id", "approval")]
+    return origin(bundle, found[0]) if found else None
 
 
 def _check_event_names(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:

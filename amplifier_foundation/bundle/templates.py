@@ -149,7 +149,12 @@ def input_of(event: TriggerEvent) -> dict[str, Any]:
 
 def names_in(template: str) -> list[str]:
     """Return the names in a template, without the parts after a dot, each once."""
-    return list(dict.fromkeys(match[1].partition(".")[0] for match in _NAME.finditer(template) if match[1]))
+    return list(dict.fromkeys(path.partition(".")[0] for path in paths_in(template)))
+
+
+def paths_in(template: str) -> list[str]:
+    """Return the names in a template with the parts after a dot, in their order."""
+    return [match[1] for match in _NAME.finditer(template) if match[1]]
 
 
 def _lookup(names: Mapping[str, Any], path: str) -> str:

@@ -83,8 +83,9 @@ async def run(
     asking = Asking(plugins, trusts)
     bundle = await load_bundle_at(bundle_path, plugins, asking=asking)
     workflow = find_workflow(bundle, name)
+    inputs = _read_inputs(given, workflow, bundle)
     async with use_inbox(plugins) as store:
-        ctx.exit(await _run(ctx, workflow, bundle, store, plugins, _read_inputs(given), as_json=as_json))
+        ctx.exit(await _run(ctx, workflow, bundle, store, plugins, inputs, as_json=as_json))
 
 
 @click.command(epilog="Example: amplifier flow resume last")
@@ -308,13 +309,21 @@ async def _find_run_if_any(store: SessionStore, text: str) -> SessionRecord | No
         return None
 
 
-def _read_inputs(given: tuple[str, ...]) -> dict[str, Any]:
-    """Return the inputs of the command line. Raises `click.UsageError`."""
+def _read_inputs(given: tuple[str, ...], workflow: Workflow, bundle: Bundle) -> dict[str, Any]:
+    """Return the inputs of the command line. Raises `click.UsageError`, also for one that has no use."""
+    from ..bundle.workflow_inputs import inputs_in
+    from ..documents.problems import did_you_mean
+
     inputs: dict[str, Any] = {}
+    known = {*workflow.input, *(each for _, each in inputs_in(bundle.workflows[workflow.name]))}
     for each in given:
         name, separator, text = each.partition("=")
         if not separator or not name:
             raise click.UsageError(f"--input {each}: write NAME=VALUE")
+        if name not in known and "" not in known:  # a text with all inputs takes any
+            has = f"it has {', '.join(sorted(known))}" if known else "it has none"
+            hint = did_you_mean(name, known) or f"; {has}"
+            raise click.UsageError(f"the workflow '{workflow.name}' has no input '{name}'{hint}")
         try:
             inputs[name] = json.loads(text)
         except ValueError:

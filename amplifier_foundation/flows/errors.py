@@ -26,15 +26,16 @@ class FlowError(AmplifierError, ValueError):
     """A workflow cannot run, or one of its tasks has failed.
 
     `code` is one of this module, `task` the task at fault, `source` the one that it forks. `is_retryable` says whether
-    another attempt may help. For the run it `is_final`: the task has had its attempts.
+    another attempt may help, `text` is the condition or the path at fault. For the run it `is_final`: the task has had
+    its attempts.
     """
 
     is_final = True
 
     def __init__(
-        self, code: str, message: str, task: str = "", source: str = "", *, is_retryable: bool = False
+        self, code: str, message: str, task: str = "", source: str = "", *, is_retryable: bool = False, text: str = ""
     ) -> None:
-        self.code, self.task, self.source, self.is_retryable = code, task, source, is_retryable
+        self.code, self.task, self.source, self.is_retryable, self.text = code, task, source, is_retryable, text
         where = f"task '{task}': " if task else ""
         super().__init__(f"{code}: {where}{message}")
         self.reason = message

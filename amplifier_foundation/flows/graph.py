@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from amplifier_core.conditions import Condition, ConditionError
 
 from ..bundle.templates import names_in
+from ..documents.problems import did_you_mean
 from ..spawning.budget import Limits
 from .errors import (
     CYCLE,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _RESERVED = {"input", "item", "iteration"}
 """Names of inputs that are no tasks."""
+MOST_NAMED = 10
+"""Names in an error, at most."""
 
 
 class Place(NamedTuple):
@@ -54,10 +57,14 @@ class Graph:
         self._around: Counter[str] = Counter()
         self._limited: list[tuple[int, list[range]]] = []
         """Of each parallel with fewer places than steps: the places, and the nodes of its steps."""
+        self._tests: list[tuple[str, list[str], bool, Task | None]] = []
+        """Each condition and path of a list, the names in it, whether it is in a loop, and the task that it is of."""
         self._count = 0
         self._walk(workflow.step, self._add(), ())
         for place in self.places.values():
             self._connect(place)
+        for test in self._tests:
+            self._check_test(*test)
         self._refuse_cycles()
         for limited in self._limited:
             self._refuse_stuck(*limited)
@@ -94,12 +101,14 @@ class Graph:
             if isinstance(step, Loop):
                 if step.max_iterations < 1:
                     raise FlowError(INVALID, f"a loop has 1 iteration or more, not {step.max_iterations}")
-                check_test(step.until)
+                self._add_test(step.until, True)
+            elif isinstance(step.items, str):
+                self._tests.append((step.items, [step.items.partition(".")[0]], bool(bodies), None))
             end = self._walk(step.body, number, (*bodies, number))
             self._ends[number] = end
             return end
         if isinstance(step, Branch):
-            check_test(step.condition)
+            self._add_test(step.condition, bool(bodies))
             first = next(tasks_of(step), None)
             key = f"branch:{first.id if first is not None else ''}"
             self._branches[id(step)] = f"{key}/{self._around[key]}" if self._around[key] else key
@@ -125,6 +134,7 @@ class Graph:
         if task.id in self.places:
             raise FlowError(INVALID, "two tasks have this id", task.id)
         _check_task(task)
+        self._add_test(task.skip_if, bool(bodies), task)
         node = self._nodes[task.id] = self._add()
         self.places[task.id] = Place(task, bodies)
         self._link(before, node)
@@ -148,6 +158,25 @@ class Graph:
             message = "only the task of an agent has a session, and can fork one"
             raise FlowError(FORK_SESSION_UNAVAILABLE, message, task.id, task.fork)
         self._link(self._find_end(task.fork, place.bodies), self._nodes[task.id], task.id)
+
+    def _add_test(self, test: Test | None, is_inside: bool, task: Task | None = None) -> None:
+        """Remember the names in a condition. Raises `FlowError` for one that cannot be read."""
+        if isinstance(test, str):
+            try:
+                names = [path.partition(".")[0] for path in Condition.parse(test).paths()]
+            except ConditionError as error:
+                message = f"the condition {test!r}: {error}"
+                raise FlowError(INVALID, message, task.id if task else "", text=test) from None
+            self._tests.append((test, names, is_inside, task))
+
+    def _check_test(self, text: str, names: list[str], is_inside: bool, task: Task | None) -> None:
+        """Raise `FlowError` for a name that never has a value."""
+        known = {"input", *self.places, *(("item", "iteration") if is_inside else ()), *(task.needs if task else ())}
+        for name in names:
+            if name not in known:
+                hint = did_you_mean(name, known) or f"; there are: {', '.join(sorted(known)[:MOST_NAMED])}"
+                message = f"'{text}' names '{name}', which is no task and no input{hint}"
+                raise FlowError(INVALID, message, task.id if task else "", text=text)
 
     def _find_end(self, name: str, bodies: tuple[int, ...]) -> int:
         """Return the node after which a task is done, seen from `bodies`: outside of its loop, the end of that."""
@@ -234,15 +263,6 @@ def tasks_of(step: Step | None) -> Iterator[Task]:
         yield from tasks_of(step.body)
 
 
-def check_test(test: Test | None, task: str = "") -> None:
-    """Raise `FlowError` for a condition that cannot be read."""
-    if isinstance(test, str):
-        try:
-            Condition.parse(test)
-        except ConditionError as error:
-            raise FlowError(INVALID, f"the condition {test!r}: {error}", task) from None
-
-
 def _check_task(task: Task) -> None:
     if task.agent is not None and task.compute is not None:
         raise FlowError(INVALID, "it has an agent and a function; a task has one of them, or a value", task.id)
@@ -257,7 +277,6 @@ def _check_task(task: Task) -> None:
             raise FlowError(INVALID, f"{name} must be from 0 to 100", task.id)
     if task.timeout is not None and task.timeout <= 0:
         raise FlowError(INVALID, "timeout must be above 0 seconds", task.id)
-    check_test(task.skip_if, task.id)
     if isinstance(task.output_schema, dict):
         _check_schema(task)
 

@@ -330,3 +330,66 @@ def test_a_wish_to_cancel_that_nobody_heard_ends_no_later_resume(
     asyncio.run(ask_to_cancel(store, str(folder.resolve()), run["run"]))  # as `flow cancel` did before the kill
     asyncio.run(store.close())
     assert flow(capsys, "resume", run["run"])["status"] == "completed"
+
+
+def test_an_input_that_the_workflow_does_not_have_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, ['{id: a, agent: self, prompt: "{input.items} of {input.place}"}'])
+    path = folder / "bundle.md"
+    path.write_text(path.read_text().replace("chain:\n", "chain:\n    input: {items: none}\n"))
+    for given, told in (("itmes", "; did you mean 'items'?"), ("x", "; it has items, place")):
+        assert invoke(["flow", "run", "-i", f"{given}=1"]) == exits.USAGE
+        assert f"the workflow 'chain' has no input '{given}'{told}" in capsys.readouterr().err
+    assert flow(capsys, "list") == []
+    assert flow(capsys, "run", "-i", "place=here")["outputs"] == {"a": "You said: none of here"}
+    write(folder, ['{id: a, agent: self, prompt: "{input}"}'])
+    assert flow(capsys, "run", "-i", "any=1")["outputs"] == {"a": 'You said: {"any": 1}'}
+    write(folder, ["{id: a, value: 1}"])
+    assert invoke(["flow", "run", "-i", "x=1"]) == exits.USAGE
+    assert "has no input 'x'; it has none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("steps", "line", "column", "told"),
+    [
+        (
+            ["{id: ready, value: 1}", "{loop: [{id: a, value: 1}], until: raedy.done}"],
+            11,
+            44,
+            "'raedy.done' names 'raedy', which is no task and no input; did you mean 'ready'?",
+        ),
+        (["{id: a, value: 1, skip_if: zz.hh == 1}"], 10, 36, "task 'a': 'zz.hh == 1' names 'zz', which is no task"),
+        (["{if: item.x, then: [{id: a, value: 1}]}"], 10, 14, "'item.x' names 'item', which is no task"),
+        (
+            ["{for_each: imput.x, do: [{id: a, value: 1}]}"],
+            10,
+            20,
+            "names 'imput', which is no task and no input; did you",
+        ),
+        (
+            ['{id: a, agent: self, prompt: "{input.palce}"}'],
+            10,
+            38,
+            "the workflow 'chain' declares no input 'palce'; did you mean 'place'?",
+        ),
+        (
+            ["{id: a, value: 1, skip_if: input.gg}"],
+            10,
+            36,
+            "the workflow 'chain' declares no input 'gg'; without -i gg=VALUE it is empty",
+        ),
+    ],
+)
+def test_a_name_in_a_workflow_that_never_has_a_value_is_told_at_its_place(
+    steps: list[str], line: int, column: int, told: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, steps)
+    path = folder / "bundle.md"
+    path.write_text(path.read_text().replace("chain:\n    steps", "chain:\n    input: {place: here}\n    steps"))
+    assert invoke(["bundle", "validate", "--strict"]) == exits.USAGE
+    out = capsys.readouterr()
+    assert f"bundle.md:{line}:{column}: error[AMP120]" in out.out + out.err
+    assert told in out.out + out.err
+    if "is no task" in told:
+        assert invoke(["flow", "run"]) == exits.USAGE
+        assert told in capsys.readouterr().err
+        assert flow(capsys, "list") == []

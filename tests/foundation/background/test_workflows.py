@@ -175,6 +175,20 @@ async def test_a_background_session_whose_workflow_cannot_run_is_an_error_of_the
         assert all(each.line for each in found)
 
 
+async def test_a_condition_that_never_holds_is_an_error_for_a_background_session(tmp_path: Path) -> None:
+    steps = "[{loop: [{id: x, agent: self, prompt: '{input.title}'}], until: y.done}]"
+    path = tmp_path / "bundle.md"
+    path.write_text(
+        "---\nbundle: {name: a}\nbackground_sessions: [{name: b, workflow: flow}]\n"
+        f"workflows:\n  flow:\n    steps: {steps}\n---\n"
+    )
+    found = [each for each in await check_bundle(path, load_plugins()) if each.code == "AMP120"]
+    assert [(each.severity, each.line, "'y.done' names 'y'" in each.message) for each in found] == [
+        ("warning", 6, True),
+        ("error", 6, True),
+    ], "its events have a title"
+
+
 def test_a_workflow_has_the_time_limits_of_its_tasks_alone() -> None:
     def limit(**fields: Any) -> float | None:
         return BackgroundSessionConfig(name="a", **fields).time_limit
