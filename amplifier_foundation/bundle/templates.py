@@ -56,7 +56,7 @@ def build_instruction(event: TriggerEvent, template: str | None = None, *, untru
     Names are substituted and nothing more: `{file_path}`, `{change_type}`, `{event_name}`, `{source}`, `{event_data}`
     and the top-level fields of the event's data, such as `{src_path}` of a file event; `{data.src_path}` is the same.
     Dots lead into a field, as in `{body.version}`: mappings by key, lists by number; a missing inner value is empty.
-    Mappings and lists are filled in as JSON. `{{` and `}}` are braces. Raises `TriggerError` for other names.
+    Mappings, lists and null are filled in as JSON. `{{` and `}}` are braces. Raises `TriggerError` for other names.
 
     The data of an event from outside, and that of an `untrusted` one, is fenced: text in it is no instruction. Single
     words stay as they are. In the names of files, hidden characters and line breaks are shown as escapes.
@@ -158,7 +158,7 @@ def paths_in(template: str) -> list[str]:
 
 
 def _lookup(names: Mapping[str, Any], path: str) -> str:
-    """Return the value at a dotted path as text; '' for a missing one."""
+    """Return the value at a dotted path as text: '' for a missing one, and `null` for None."""
     value: Any = names
     for part in path.split("."):
         if isinstance(value, Mapping):
@@ -167,7 +167,7 @@ def _lookup(names: Mapping[str, Any], path: str) -> str:
             value = value[int(part)] if int(part) < len(value) else ""
         else:
             value = ""
-    if isinstance(value, Mapping | list | tuple):
+    if value is None or isinstance(value, Mapping | list | tuple):
         return json.dumps(value, ensure_ascii=False, default=str)
     return str(value)
 

@@ -101,7 +101,7 @@ async def run_workflow(
     prepared, complete = await prepared_bundle(bundle), complete_store(store)
     record = await _find_record(graph, prepared, complete, input, resume, working_dir, accept=accept)
     clock = clock or SystemClock()
-    with session_lock(record.session_id):
+    with session_lock(record.session_id, is_run=True):
         record = await complete.get(record.session_id)  # as its last process left it
         record = replace(record, metadata=with_held(record.metadata, {}))
         refuse_occupied(record)
@@ -313,7 +313,7 @@ async def cancel_run(store: DurableStore, record: SessionRecord, clock: Clock | 
         events = RunEvents(store, record, name, delivery.event, clock)
         await events.publish(events.end("cancelled", {"outputs": {}, "error": error.to_dict()}))
         return True
-    with session_lock(run_id):
+    with session_lock(run_id, is_run=True):
         claim = await Claim.take(store, record, clock)
         await store.update(run_id, metadata=with_held(record.metadata, {}))
         events = RunEvents(store, record, name, claim.delivery.event, clock)

@@ -68,8 +68,8 @@ def _hold(path: Path, facts: dict[str, Any]) -> Iterator[None]:
 
 
 @contextmanager
-def session_lock(session_id: str) -> Iterator[None]:
-    """Hold a session's conversation while the block runs.
+def session_lock(session_id: str, *, is_run: bool = False) -> Iterator[None]:
+    """Hold a session's conversation, or the run of a workflow, while the block runs.
 
     Raises `SessionConflict` while another one holds it, in this process or in another.
     """
@@ -78,10 +78,13 @@ def session_lock(session_id: str) -> Iterator[None]:
         with path.open("a+", encoding="utf-8") as file:
             if not _acquire(file.fileno()):
                 pid = _read_facts(path).get("pid", "?")
+                does, fork = "talks in session", f"run --fork {session_id}"
+                if is_run:
+                    does, fork = "takes the steps of run", f"flow fork {session_id} --at TASK"
                 raise SessionConflict(
                     session_id,
-                    f"process {pid} talks in session '{session_id}'. Wait until that has ended, "
-                    f"or go on with a fork of it: amplifier run --fork {session_id}",
+                    f"process {pid} {does} '{session_id}'. Wait until that has ended, "
+                    f"or go on with a fork of it: amplifier {fork}",
                 )
             try:
                 has_name = os.path.samestat(path.stat(), os.fstat(file.fileno()))

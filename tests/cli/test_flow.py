@@ -393,3 +393,26 @@ def test_a_name_in_a_workflow_that_never_has_a_value_is_told_at_its_place(
         assert invoke(["flow", "run"]) == exits.USAGE
         assert told in capsys.readouterr().err
         assert flow(capsys, "list") == []
+
+
+def test_a_run_that_another_process_has_is_gone_on_with_by_the_fork_that_is_advised(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, ["{id: first, value: 1}", "{id: slow, agent: self, prompt: slow}"], delay=60_000)
+    command = ["flow", "run"]
+    with forks.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert next(line for line in process.stderr if "slow" in line)
+        [run] = [each["run"] for each in flow(capsys, "list")]
+        assert invoke(["flow", "resume", run]) == exits.CONFLICT
+        advice = f"takes the steps of run '{run}'. Wait until that has ended, or go on with a fork of it: "
+        assert f"{advice}amplifier flow fork {run} --at TASK" in capsys.readouterr().err
+        assert flow(capsys, "fork", run, "--at", "first")["fork_of"] == run
+        process.kill()
+    capsys.readouterr()
+
+
+def test_a_null_is_called_null_in_a_prompt_as_on_the_display(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, ["{id: a, value: null}", '{id: b, agent: self, prompt: "uses {a}", deps: a}'])
+    assert invoke(["flow", "run"]) == exits.OK
+    assert capsys.readouterr().out == "a: null\nb: You said: uses null\n"
