@@ -118,6 +118,12 @@ def merge_keys(sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return deepcopy({key: value for section in sections for key, value in section.items()})
 
 
+def merge_workflows(sections: Sequence[Any]) -> Any:
+    """Return the workflows of all by name; a section of another kind, which is told when it is read, replaces them."""
+    last = override_value(sections)
+    return merge_keys([each for each in sections if isinstance(each, dict)]) if isinstance(last, dict) else last
+
+
 def override_value(values: Sequence[Any]) -> Any:
     """Return a copy of the last value that there is, or of the first."""
     return deepcopy(next((value for value in reversed(values) if value not in (None, "")), values[0]))

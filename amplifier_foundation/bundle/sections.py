@@ -17,6 +17,7 @@ from .merge import (
     merge_keys,
     merge_permissions,
     merge_sessions,
+    merge_workflows,
     override_list,
     override_value,
 )
@@ -129,7 +130,7 @@ SECTIONS = (
     Section(
         "workflows",
         "Any",
-        override_value,
+        merge_workflows,
         is_shown=False,
         description="Workflows by name: tasks of agents in order, side by side and in loops.",
     ),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from amplifier_foundation.bundle import Bundle, load_bundle_sync
+from amplifier_core import load_plugins
+from amplifier_foundation.bundle import Bundle, check_bundle, load_bundle_sync
 from amplifier_foundation.bundle.origins import origin, values
 from amplifier_foundation.documents.positions import format_path
 
@@ -66,3 +67,32 @@ def test_agents_of_files_contexts_and_background_sessions_are_told_where_they_st
     assert told['context["demo:a.md"]'] == ("a.md", "bundle.md:5:20")
     assert told["background_sessions[0].timeout"] == (5, "bundle.md:7:42")
     assert told["background_sessions[1].pool_size"] == (2, "bundle.md:6:94")
+
+
+async def test_workflows_of_an_included_bundle_stay_beside_those_of_the_bundle(write: Any, folder: Path) -> None:
+    write(
+        "background_sessions: [{name: b, workflow: base}]\n"
+        "workflows:\n  base: {steps: [{id: x, value: 1}]}\n  both: {input: {a: 1}, steps: [{id: x, value: 2}]}\n",
+        name="base.md",
+    )
+    path = write(
+        "includes: [./base.md]\nworkflows:\n  both: {steps: [{id: y, value: 3}]}\n  own: {steps: [{id: z, value: 4}]}\n"
+    )
+    top = load_bundle_sync(path)
+    assert top.workflows == {
+        "base": {"steps": [{"id": "x", "value": 1}]},
+        "both": {"steps": [{"id": "y", "value": 3}]},
+        "own": {"steps": [{"id": "z", "value": 4}]},
+    }
+    places = [str(origin(top, ("workflows", name, "steps", 0, "value"))) for name in top.workflows]
+    assert places == ["base.md:5:33", "bundle.md:5:33", "bundle.md:6:32"]
+    assert origin(top, ("workflows", "both", "input")) is None
+    assert [each for each in await check_bundle(path, load_plugins(environ={})) if each.code == "AMP120"] == []
+
+
+def test_workflows_that_are_none_replace_those_of_an_include_and_are_told(write: Any) -> None:
+    write("workflows: {base: {steps: [{id: x, value: 1}]}}\n", name="base.md")
+    assert load_bundle_sync(write("includes: [./base.md]\nworkflows: [1]\n")).workflows == [1]
+    assert load_bundle_sync(write("includes: [./base.md]\nworkflows:\n")).workflows == {
+        "base": {"steps": [{"id": "x", "value": 1}]}
+    }
