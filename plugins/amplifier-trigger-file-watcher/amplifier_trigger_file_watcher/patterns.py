@@ -71,7 +71,8 @@ class Patterns:
     """Patterns of files: a match of a folder is a match of all its files. Raises `ValueError` for a bad pattern."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        self._spec = PathSpec([GitIgnoreSpecPattern(_without_newline(line)) for line in lines if translate(line)])
+        rules = [GitIgnoreSpecPattern(_without_newline(line)) for line in lines if translate(line)]
+        self._spec = PathSpec(rules, backend="simple")  # the others encode names, and fail at one that is not UTF-8
 
     def match(self, path: str) -> bool:
         """Return whether a file matches, by its path relative to the folder of the patterns."""

@@ -275,6 +275,17 @@ async def test_a_file_name_that_is_not_unicode_can_be_stored_and_opened(watching
         assert await watcher.changes() == []
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="file names of any bytes are a thing of Linux")
+async def test_patterns_meet_file_names_that_are_not_unicode(watching: Watching, tmp_path: Path) -> None:
+    async with watching(patterns=["*.txt"]) as watcher:
+        (tmp_path / os.fsdecode(b"b\xe9.jpg")).touch()
+        assert await watcher.changes() == []
+        (tmp_path / os.fsdecode(b"b\xe9.txt")).touch()
+        assert await watcher.changes() == [("created", "b\\xe9.txt")]
+    async with watching(patterns=["*.txt"], state=watcher.state) as watcher:
+        assert await watcher.changes() == []
+
+
 async def test_a_folder_that_is_removed_fires_its_files_and_is_waited_for(
     watching: Watching, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
