@@ -304,8 +304,8 @@ class BackgroundSessionManager:
     async def is_idle(self, *, caught_up: bool = False) -> bool:
         """Return whether no accepted event waits or is at work, and with `caught_up` also none is still to be yielded.
 
-        Postponed events do not count, nor events that wait for a budget or triggers with a problem: all may take any
-        time.
+        Postponed events do not count, nor events that wait for a budget or trust, or triggers with a problem: all may
+        take any time.
         """
         if caught_up and not await self._engine.router.is_read():
             return False
@@ -313,7 +313,8 @@ class BackgroundSessionManager:
         if any(each.name not in each.background.problems and not each.is_caught_up for each in watches):
             return False
         at_work = [each for each in self._sessions.values() if not each.stopping and not each.paused]
-        running = [each for each in at_work if each.running or each.allowance.until is None]
+        held = self._engine.held_by
+        running = [each for each in at_work if each.running or (each.allowance.until is None and not held)]
         return not any([await has_work(self._engine, each) for each in running])
 
     async def stop_triggers(self) -> None:
@@ -329,8 +330,9 @@ class BackgroundSessionManager:
         """Whether an event was given up, or a component has a problem."""
         return any(each.given_up or each.problems for each in self._sessions.values())
 
-    def report_shared(self, component: str, problem: str) -> None:
-        """Show the problem of a component that all share, such as the store, in every status; '' for none."""
+    def report_shared(self, component: str, problem: str, *, holds: bool = False) -> None:
+        """Show the problem of a component that all share in every status; '' for none. With `holds`, events wait."""
+        (self._engine.held_by.add if holds else self._engine.held_by.discard)(component)
         for background in self._sessions.values():
             if problem:
                 self._engine.report_problem(background, component, "degraded", problem)

@@ -13,6 +13,7 @@ from amplifier_core.clock import SystemClock, wait_for
 from amplifier_core.errors import AmplifierError, StoreUnavailable
 
 from ..security import NotTrusted, TrustUnreadable
+from ..security.trust_ledger import Ledger
 from ..sessions.failures import describe_failure
 from .log_events import BACKGROUND_RELOADED
 
@@ -27,17 +28,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CHANGE = "changed bundle"
-"""The component that has a problem while a changed bundle waits for trust."""
+"""The component that has a problem while a bundle cannot be loaded, or is not trusted."""
 LOOK_EVERY = timedelta(seconds=1)
 """Time between two looks at a bundle's files."""
 
 
 class Reloading:
-    """Loads bundles anew when one of their files has changed, or `ask` is called.
+    """Loads bundles anew when one of their files, or what is trusted, has changed, or `ask` is called.
 
-    A bundle with an error changes nothing: `tell` gets the error once, and the old bundle runs on. After an error of
-    the system, as while a folder is replaced, the bundle is loaded again at the next look; and so is one that waits for
-    trust, which the status shows.
+    A bundle with an error changes nothing: `tell` gets the error once, the status shows it, and the old bundle runs on.
+    After an error of the system, as while a folder is replaced, the bundle is loaded again at the next look; and so is
+    one that waits for trust. The events of one whose trust a person took back wait.
     """
 
     def __init__(
@@ -78,15 +79,19 @@ class Reloading:
             changed = await up.reconcile(bundle)
         except Exception as error:  # also a mistake of ours: what runs must go on
             is_over = not isinstance(error, OSError | NotTrusted | TrustUnreadable)
-            if isinstance(error, NotTrusted | TrustUnreadable):
-                up.manager.report_shared(CHANGE, str(error))
-            text = f"{path} has changed and is not taken up: {_describe(error)}"
+            is_taken_back = isinstance(error, NotTrusted) and error.is_taken_back
+            what = ": its events wait" if is_taken_back else " has changed and is not taken up"
+            text, problem = f"{path}{what}: {_describe(error)}", _describe(error)
+            if not isinstance(error, NotTrusted | TrustUnreadable):
+                problem = f"the changed bundle is not taken up: {problem}"
+            up.manager.report_shared(CHANGE, problem, holds=is_taken_back)
             before, self._failures[id(up)] = self._failures.get(id(up)), text
             if text == before and not is_over:
                 return False
         else:
             self._failures.pop(id(up), None)
             up.manager.report_shared(CHANGE, "")
+            up.manager.wake()
             text = f"{path} has changed: {', '.join(changed) or 'nothing that runs'}"
         self._tell(text)
         with suppress(StoreUnavailable):  # the status tells of the store
@@ -105,7 +110,7 @@ def _describe(error: Exception) -> str:
 
 
 def _stamps(bundle: Bundle) -> Stamps:
-    return {name: _stamp(name) for name in bundle.origins}
+    return {name: _stamp(name) for name in (*bundle.origins, str(Ledger().file))}
 
 
 def _stamp(name: str) -> tuple[int, int, int] | None:

@@ -258,6 +258,8 @@ class Engine:
     """The loops of running sessions; None: sessions run in the loop of the manager."""
     share: Share | None = None
     """The part of this process in the work of several hosts; None: no other host works on the store."""
+    held_by: set[str] = field(default_factory=set)
+    """The components with a problem that lets all events wait."""
     lookout: Lookout = field(init=False)
 
     def __post_init__(self) -> None:

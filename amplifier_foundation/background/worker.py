@@ -100,7 +100,8 @@ class Worker:
         if held is not None and held > now:
             await wait_for(self.engine.clock, self.background.wake, held)
             return None
-        if self.background.paused or left > 0 or (self.engine.member is not None and self.engine.member.draining):
+        is_draining = self.engine.member is not None and self.engine.member.draining
+        if self.background.paused or self.engine.held_by or left > 0 or is_draining:
             await self._rest(now, left)
             return None
         if held is not None:

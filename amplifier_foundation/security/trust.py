@@ -15,7 +15,7 @@ from amplifier_core.errors import AmplifierError
 
 from ..bundle.sources import find_bundle_commands
 from .trust_files import drop_bytecode, find_code, is_below, owner_of, path_of
-from .trust_ledger import Entry, Ledger, changed_files
+from .trust_ledger import Entry, Ledger, TrustUnreadable, changed_files
 from .trust_texts import find_strange_texts
 
 if TYPE_CHECKING:
@@ -49,6 +49,14 @@ class NotTrusted(AmplifierError, PermissionError):
         else:
             text = f"{shown} is not trusted, and nothing of it runs"
         super().__init__(f"{text}. Look at it, and trust it, with: amplifier trust {target}")
+
+    @property
+    def is_taken_back(self) -> bool:
+        """Whether a person trusted it, and took that back."""
+        with suppress(TrustUnreadable):
+            entry = Ledger().find(self.place)
+            return entry is not None and not entry.files
+        return False
 
 
 def is_checked() -> bool:

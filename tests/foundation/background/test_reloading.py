@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,8 @@ from amplifier_foundation.background import reloading
 from amplifier_foundation.background.reloading import Reloading
 from amplifier_foundation.background.up import Up, run_background
 from amplifier_foundation.bundle.model import Bundle
+from amplifier_foundation.security.trust import inspect_bundle, load_trusted, trust_content
+from amplifier_foundation.security.trust_ledger import Ledger
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +31,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def write(path: Path, *names: str, say: str = "yes") -> Path:
     queues = "".join(f"  - {{name: {name}}}\n" for name in names)
     provider = f"providers: [{{module: provider-playbook, config: {{otherwise: {{say: '{say}'}}}}}}]\n"
-    path.write_text(f"---\nbundle: {{name: demo}}\n{provider}background_sessions:\n{queues}---\nAnswer.\n")
-    return path
+    return put(path, f"---\nbundle: {{name: demo}}\n{provider}background_sessions:\n{queues}---\nAnswer.\n")
+
+
+def put(path: Path, text: str) -> Path:
+    """Write a file whole: no look finds a part of it."""
+    path.with_suffix(".new").write_text(text)
+    return path.with_suffix(".new").replace(path)
 
 
 class Watched:
@@ -40,17 +48,22 @@ class Watched:
         self.told: asyncio.Queue[str] = asyncio.Queue()
         self.reloading = Reloading([up], self.load, self.told.put_nowait)
         self.loads = 0
+        self.checks = False
         self.failure: Exception | None = None
 
     async def load(self, path: Path) -> Bundle:
         self.loads += 1
         if self.failure is not None:
             raise self.failure
-        return await load_bundle(str(path))
+        return await asyncio.to_thread(load_trusted, path, checks=self.checks)
 
     @property
     def names(self) -> list[str]:
         return sorted(row["name"] for row in self.up.manager.get_status().values())
+
+    @property
+    def states(self) -> set[tuple[str, str]]:
+        return {(row["status"], row["reason"]) for row in self.up.manager.get_status().values()}
 
 
 @asynccontextmanager
@@ -61,6 +74,12 @@ async def watched(path: Path, store: DurableStore, plugins: Plugins) -> AsyncIte
             task = group.create_task(watching.reloading.run())
             yield watching
             task.cancel()
+
+
+async def until_done(store: DurableStore, count: int) -> None:
+    async with asyncio.timeout(30):
+        while len(await store.deliveries(state="done")) < count:
+            await asyncio.sleep(0.005)
 
 
 async def test_what_a_changed_file_declares_runs(tmp_path: Path, store: DurableStore, plugins: Plugins) -> None:
@@ -77,13 +96,54 @@ async def test_a_bundle_that_cannot_be_loaded_changes_nothing_and_is_told_once(
 ) -> None:
     path = write(tmp_path / "bundle.md", "kept")
     async with watched(path, store, plugins) as each:
-        path.write_text("---\nbundle: {name: demo}\nbackground_sessions: [{nam: kept}]\n---\n")
+        put(path, "---\nbundle: {name: demo}\nbackground_sessions: [{nam: kept}]\n---\n")
         assert "is not taken up" in await each.told.get()
         assert each.names == ["kept"]
         write(path, "kept", "fresh")
         assert "has changed: " in await each.told.get()
         assert each.told.empty()
         assert each.names == ["fresh", "kept"]
+
+
+@pytest.mark.parametrize("break_it", [Path.unlink, lambda path: put(path, "no bundle")])
+async def test_a_bundle_that_is_broken_or_gone_shows_as_degraded_until_it_is_well(
+    break_it: Callable[[Path], Any], tmp_path: Path, store: DurableStore, plugins: Plugins
+) -> None:
+    path = write(tmp_path / "bundle.md", "kept")
+    async with watched(path, store, plugins) as each:
+        break_it(path)
+        before, _, reason = (await each.told.get()).partition(": ")
+        assert before == f"{path} has changed and is not taken up"
+        assert each.states == {("degraded", f"the changed bundle is not taken up: {reason}")}
+        await each.up.manager.fire("kept", {})
+        await until_done(store, 1)
+        write(path, "kept")
+        while await each.told.get() != f"{path} has changed: nothing that runs":
+            pass  # a look may find the change while another one handles it, and tell it again
+        assert each.states == {("running", "")}
+
+
+async def test_events_of_a_bundle_whose_trust_was_taken_back_wait(
+    tmp_path: Path, store: DurableStore, plugins: Plugins
+) -> None:
+    path = write(tmp_path / "bundle.md", "kept")
+    content = inspect_bundle(str(path), {})
+    trust_content(content)
+    async with watched(path, store, plugins) as each:
+        each.checks = True
+        Ledger().remove(str(path))
+        assert (await each.told.get()).startswith(f"{path}: its events wait: {path} is not trusted")
+        [(status, reason)] = each.states
+        assert (status, reason.endswith(f"amplifier trust {tmp_path}")) == ("degraded", True)
+        await each.up.manager.fire("kept", {})
+        await each.up.manager.restart("kept")
+        assert await each.up.manager.is_idle()  # what waits for a person ends no `up --once`
+        trust_content(content)
+        await each.told.get()
+        assert each.states == {("running", "")}
+        await until_done(store, 1)
+        [handled] = await store.deliveries()
+        assert handled.attempts == 1
 
 
 async def test_a_file_that_only_looks_changed_stops_nothing(
@@ -111,9 +171,7 @@ async def test_what_was_accepted_is_handled_after_a_change(
             await each.up.manager.fire("kept", {"n": number})
         write(path, "kept", say="something else")
         await each.told.get()
-        async with asyncio.timeout(30):
-            while len(await store.deliveries(state="done")) < 5:
-                await asyncio.sleep(0.005)
+        await until_done(store, 5)
     sessions = {delivery.session_id for delivery in await store.deliveries()}
     assert len(sessions) == 5
 
