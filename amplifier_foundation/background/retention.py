@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amplifier_core.durations import seconds_of
-from amplifier_core.errors import SessionNotFound
+from amplifier_core.errors import SessionNotFound, StoreUnavailable
 from amplifier_core.frozen import frozen
 from amplifier_core.storage import StoreAdministration
 
@@ -19,6 +19,7 @@ from ..documents.sizes import size_of
 from ..sessions.file_changes import forget_changes
 from ..sessions.lineage import read_below
 from ..sessions.presence import as_it_is
+from .store_upkeep import back_up_if_due
 from .tasks import run_beside
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ WANTED_FOR = timedelta(days=1)
 """Deliveries stay at least this long in a store that is too large."""
 PURGE_EVERY = 3600.0
 """Seconds."""
+LEFT_ALONE = timedelta(days=10)
+"""A store without a change for so long at a start is a sign that the clock may be wrong."""
 AT_ONCE = 50
 """Sessions deleted at once: other writers wait no longer than for these."""
 READ = 1_000
@@ -125,10 +128,17 @@ async def purging(
 ) -> AsyncIterator[None]:
     """Purge the inbox, and forget sessions, at once and then every hour while the block runs.
 
-    A `retention` that is a function tells that of each project, as `retention_in` does: sessions of `projects` go by
-    theirs, and those of others by that of "" if they have no other one. A failure is logged and changes nothing.
+    The store is backed up before, if that is due. When that fails, or when nobody has changed the store for long, as
+    with a clock that is ahead, the first purge comes after an hour. A `retention` that is a function tells that of each
+    project, as `retention_in` does: sessions of `projects` go by theirs, and those of others by that of "" if they have
+    no other one. A failure is logged and changes nothing.
     """
-    async with run_beside(_purge_regularly(store, clock, retention or Retention(), projects), "retention"):
+    newest = None
+    with suppress(StoreUnavailable):  # before this process changes sessions
+        newest = next((each.updated for each in await store.sessions(limit=1)), None)
+    idle = timedelta(0) if newest is None else clock.now() - newest
+
+    async with run_beside(_purge_regularly(store, clock, retention or Retention(), projects, idle), "retention"):
         yield
 
 
@@ -220,7 +230,19 @@ async def _purge_regularly(
     clock: Clock,
     retention: Retention | Callable[[str], Retention | None],
     projects: Sequence[str],
+    idle: timedelta,
 ) -> None:
+    administration, doubt = getattr(store, "administration", None), ""
+    if idle >= LEFT_ALONE:
+        doubt = f"the last change of the store was {idle.days} days ago. Set the clock if it is wrong"
+    try:
+        if isinstance(administration, StoreAdministration):
+            await asyncio.to_thread(back_up_if_due, administration, clock.now())
+    except OSError as error:
+        doubt = str(error)
+    if doubt:
+        logger.warning("nothing is forgotten within this hour: %s", doubt)
+        await clock.sleep(PURGE_EVERY)
     while True:
         try:
             await store.purge(before=clock.now() - OVER_FOR, event_bytes=EVENT_BYTES)

@@ -7,6 +7,7 @@ import logging
 import shutil
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import StoreError
@@ -27,6 +28,8 @@ LOOK_EVERY = 60.0
 BACK_UP_EVERY = timedelta(days=1)
 KEPT = 7
 """Backups."""
+
+_backing_up = Lock()
 
 
 @asynccontextmanager
@@ -64,12 +67,13 @@ async def _look_regularly(administration: StoreAdministration, clock: Clock, rep
 
 def back_up_if_due(administration: StoreAdministration, now: datetime) -> None:
     """Back the store up unless there is a backup of the last day. Raises `StoreError`, `OSError`."""
-    newest = next(iter(administration.backups()), None)
-    if newest is not None:
-        age = now - datetime.fromtimestamp(newest.stat().st_mtime, UTC)
-        if timedelta(0) <= age < BACK_UP_EVERY:  # one from the future was made by a wrong clock
-            return
-    place = administration.info().place
-    if shutil.disk_usage(place.parent).free < 2 * administration.size()[0]:
-        raise OSError(f"{place}: not backed up: the disk has no room for it. Free some space")
-    administration.backup(keep=KEPT)
+    with _backing_up:  # the first purge asks for it, and so does the look of each minute
+        newest = next(iter(administration.backups()), None)
+        if newest is not None:
+            age = now - datetime.fromtimestamp(newest.stat().st_mtime, UTC)
+            if timedelta(0) <= age < BACK_UP_EVERY:  # one from the future was made by a wrong clock
+                return
+        place = administration.info().place
+        if shutil.disk_usage(place.parent).free < 2 * administration.size()[0]:
+            raise OSError(f"{place}: not backed up: the disk has no room for it. Free some space")
+        administration.backup(keep=KEPT)

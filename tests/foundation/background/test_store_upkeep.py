@@ -14,7 +14,7 @@ import pytest
 
 from amplifier_core import SessionEvent, SessionRecord, TriggerEvent, TriggerType
 from amplifier_core.testing import MemoryStore, VirtualClock
-from amplifier_foundation.background.retention import Retention, bound_size, purging
+from amplifier_foundation.background.retention import PURGE_EVERY, Retention, bound_size, purging
 from amplifier_foundation.background.store_upkeep import KEPT, LOOK_EVERY, back_up_if_due, looking_after
 from amplifier_storage_sqlite import open_sqlite
 
@@ -117,6 +117,36 @@ async def test_a_store_is_backed_up_once_a_day_and_seven_are_kept(store: SqliteS
         made = (now + timedelta(days=day)).timestamp()
         os.utime(newest, (made, made))
     assert len(store.administration.backups()) == KEPT
+
+
+async def test_a_clock_far_ahead_forgets_nothing_within_an_hour_and_never_before_a_backup(
+    store: SqliteStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    await _fill(store)
+    clock = VirtualClock(datetime.now(UTC) + timedelta(days=200))
+    async with purging(store, clock, Retention(timedelta(days=90))):
+        await clock.until_sleeping()
+        assert (len(await store.sessions()), len(await store.deliveries())) == (31, 30)
+        assert len(store.administration.backups()) == 1
+        assert "nothing is forgotten within this hour: the last change of the store was 200 days ago" in caplog.text
+        await clock.advance(PURGE_EVERY)
+        await clock.until_sleeping()
+        assert [each.session_id for each in await store.sessions()] == ["person"]
+
+
+async def test_a_store_without_room_for_its_backup_forgets_nothing_within_an_hour(
+    store: SqliteStore, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
+    await _fill(store)
+    clock = VirtualClock(datetime.now(UTC) + timedelta(days=2))
+    async with purging(store, clock, Retention(timedelta(days=1))):
+        await clock.until_sleeping()
+        assert len(await store.sessions()) == 31
+        assert "the disk has no room" in caplog.text
+        await clock.advance(PURGE_EVERY)
+        await clock.until_sleeping()
+        assert [each.session_id for each in await store.sessions()] == ["person"]
 
 
 async def _until(found: str, clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
