@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.clock import SystemClock
-from amplifier_core.errors import SessionNotFound
+from amplifier_core.errors import SessionConflict, SessionNotFound
 from amplifier_core.frozen import slotted
 
 from .asking import NoSuchBackgroundSession
@@ -157,11 +157,20 @@ class Control:
         return [each for each in self.running if project in (None, each.project)]
 
     async def _change(self, verb: str, name: str, arguments: Mapping[str, Any]) -> list[str]:
-        """Change the life of every background session of that name or id; return their ids."""
+        """Change the life of every background session of that name or id; return their ids.
+
+        A stopped one is neither paused nor resumed: it only starts when a person says so.
+        """
         managers = [each.manager for each in self._at(arguments)]
         found = [(manager, known) for manager in managers for known in manager.names if name in known]
         if not found:
             raise NoSuchBackgroundSession(name, [known[0] for manager in managers for known in manager.names])
+        if verb in ("pause", "resume"):
+            rows = [(manager, row) for manager in managers for row in manager.get_status().values()]
+            alive = [(manager, row["name"]) for manager, row in rows if row["status"] not in ("stopping", "stopped")]
+            found = [(manager, known) for manager, known in found if (manager, known[0]) in alive]
+            if not found:
+                raise SessionConflict(name, f"{name} is stopped. Start it with: amplifier start {name}")
         ids = []
         for manager, (own, *_) in found:
             self.tell(f"{own} is to {verb}, as another process asks")

@@ -13,7 +13,7 @@ from amplifier_core.errors import SessionConflict
 from .acting import record_act
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Literal
 
     from amplifier_core.storage import DurableStore, SessionStore
@@ -68,13 +68,15 @@ def list_all_running() -> list[Running]:
 def change_here(verb: str, name: str, *, first: str | None = None, project: str | None = None) -> list[Changed]:
     """Ask this host's processes for a change of the background sessions of that name, queue or id. Blocks.
 
-    The process of the project `first` is asked before those of others; with `project`, only background sessions of that
-    one are changed. Raises `NothingRuns`, `NoSuchBackgroundSession`, and `SessionConflict` for a refusal.
+    Those of one project are changed: of `project`, or of `first` if it has any. Raises `NothingRuns`,
+    `NoSuchBackgroundSession`, and `SessionConflict` for a refusal, and for several projects to choose from.
     """
     from ..background.asking import AT_ONCE, PATIENCE, NoSuchBackgroundSession, NothingRuns, ask
     from ..sessions.lock import running_owners
 
-    owners = [each for each in running_owners() if project is None or project in (each.get("projects") or ())]
+    owners = running_owners()
+    project = project or _find_project(owners, name, first)
+    owners = [each for each in owners if project is None or project in (each.get("projects") or ())]
     if not owners:
         raise NothingRuns
     within = {} if project is None else {"project": project}
@@ -94,6 +96,28 @@ def change_here(verb: str, name: str, *, first: str | None = None, project: str 
     if refusal is not None and "no background session" not in str(refusal):
         raise refusal
     raise NoSuchBackgroundSession(name, [each.status["name"] for each in list_all_running()])
+
+
+def _find_project(owners: Sequence[Mapping[str, Any]], name: str, first: str | None) -> str | None:
+    """Return the project of the background sessions of that name, queue or id: `first` if it is one of several.
+
+    None when no process tells. Raises `SessionConflict` for several others. Blocks.
+    """
+    near = [owner for owner in owners if first in (owner.get("projects") or ())]
+    for group in (near, [owner for owner in owners if owner not in near]):
+        found: set[tuple[str, str]] = set()
+        for owner in group:
+            with suppress(SessionConflict):
+                known = ((key, session_id) for key, session_id, _ in list_running(owner))
+                found |= {key for key, own in known if name in (own, key[1], key[1].rpartition("/")[2])}
+        projects = sorted({project for project, _ in found})
+        if first in projects or len(projects) == 1:
+            return first if first in projects else projects[0]
+        if projects:
+            listed = ", ".join(f"{queue} in {project}" for project, queue in sorted(found))
+            advice = "Go to the folder of one, or give its id: amplifier ps --json"
+            raise SessionConflict(name, f"several background sessions have this name: {listed}. {advice}")
+    return None
 
 
 async def change_elsewhere(store: DurableStore, verb: str, name: str) -> list[Changed]:

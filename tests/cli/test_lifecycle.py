@@ -40,6 +40,15 @@ async def test_a_stopped_one_is_listed_and_says_how_to_start_it(running: Any, sa
     assert (code, row["state"], row["reason"]) == (exits.OK, "stopped", "start it with: amplifier start asked")
 
 
+@pytest.mark.parametrize("command", ["pause", "resume"])
+async def test_a_stopped_one_is_neither_paused_nor_resumed(command: str, running: Any, say: Any) -> None:
+    await say("stop", "asked")
+    code, _, err = await say(command, "asked")
+    assert (code, "asked is stopped. Start it with: amplifier start asked" in err) == (exits.CONFLICT, True)
+    assert statuses(running)["asked"] == "stopped"
+    assert (await say("start", "asked"))[0] == exits.OK
+
+
 async def test_a_stopped_timer_has_no_next_fire(running: Any, say: Any) -> None:
     bundle = Path("bundle.md")
     timer = "  - {name: ticking, triggers: [{module: trigger-timer}]}\n---\n"

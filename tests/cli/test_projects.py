@@ -78,6 +78,21 @@ def test_a_background_session_is_stopped_where_the_command_is_given(
     assert running_owner(str(two)) is not None
 
 
+def test_a_name_of_several_projects_is_refused_outside_of_them(
+    folders: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = folders
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for command in ("pause", "stop", "restart"):
+        assert invoke([command, "asked"]) == exits.CONFLICT
+        several = f"several background sessions have this name: one/asked in {one}, two/asked in {two}"
+        assert several in capsys.readouterr().err
+    assert running(capsys) == {"one/asked": str(one), "two/asked": str(two)}
+    assert invoke(["pause", "one/asked"]) == exits.OK
+    assert running(capsys) == {"two/asked": str(two)}
+
+
 def test_a_project_is_found_from_a_folder_below(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
