@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -102,6 +103,7 @@ def install(ctx: click.Context, bundles: tuple[str, ...], only_print: bool, yes:
         click.echo(text, nl=False)
         return
     click.echo(f"This {'replaces' if system.file.exists() else 'writes'} {system.file}", err=True)
+    _tell_dropped(system.file, wanted.bundles)
     if system.is_here:
         click.echo("and runs:", err=True)
         _print_commands(system.start)
@@ -163,6 +165,20 @@ def status(as_json: bool) -> None:
         click.echo(f"process   {owner['pid']} since {owner['since']}")
     if not owners:
         click.echo("process   none")
+
+
+def _tell_dropped(file: Path, wanted: Sequence[str]) -> None:
+    """Name the bundles that the present service runs, and the new one does not."""
+    import shlex
+
+    from ..background.service.units import bundles_of
+
+    with suppress(OSError, UnicodeDecodeError):
+        present = bundles_of(file.read_text(encoding="utf-8"))
+        if dropped := [each for each in present if each not in wanted]:
+            click.echo(f"The service stops running: {', '.join(dropped)}", err=True)
+            everything = shlex.join((*dropped, *wanted))
+            click.echo(f"It runs all of them with: amplifier service install {everything}", err=True)
 
 
 async def _describe_service(ctx: click.Context, paths: Sequence[str], *, runs: bool, trusts: bool) -> Service:

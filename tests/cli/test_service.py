@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_foundation.background.service.units import Service, launchd_plist, systemd_unit
+from amplifier_foundation.background.service.units import Service, bundles_of, launchd_plist, systemd_unit
 from amplifier_foundation.cli import exits, invoke
 
 STRANGE = 'a b%c$HOME"q\\'
@@ -66,6 +66,14 @@ def test_a_path_that_no_line_can_hold_is_refused(tmp_path: Path) -> None:
         systemd_unit(Service(("/a\nExecStart=/bin/sh",), (), tmp_path, False))
 
 
+def test_the_bundles_of_a_unit_can_be_read_back(tmp_path: Path) -> None:
+    service = strange(tmp_path)
+    for text in (systemd_unit(service), launchd_plist(service)):
+        assert bundles_of(text) == service.bundles
+    for text in ("", "<?xml", "[Service]\nExecStart=/bin/true\n", '[Service]\nExecStart="/bin/tr\n'):
+        assert bundles_of(text) == ()
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here to ask")
 def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
     file = tmp_path / "amplifier.service"
@@ -100,6 +108,19 @@ def test_printing_does_nothing_else(
     assert f'Environment="AMPLIFIER_HOME={home}"\n' in out
     assert f'ReadWritePaths="-{home}" "-{background.parent}" ' in out
     assert [path.exists() for path in (config, calls)] == [False, False]
+
+
+def test_the_bundles_that_another_service_would_stop_running_are_named(
+    background: Path, home: Path, config: Path, calls: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = shutil.copytree(background.parent, tmp_path / "other project") / background.name
+    assert invoke(["service", "install", str(other), "--yes"]) == exits.OK
+    assert invoke(["service", "install", str(other), "--yes"]) == exits.OK
+    assert "stops running" not in capsys.readouterr().err
+    assert invoke(["service", "install", "--yes"]) == exits.OK
+    err = capsys.readouterr().err
+    everything = f"amplifier service install '{other}' {background}"
+    assert f"The service stops running: {other}\nIt runs all of them with: {everything}\n" in err
 
 
 def test_it_is_installed_and_uninstalled(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import plistlib
+import shlex
 import sys
 from pathlib import Path
+from xml.parsers.expat import ExpatError
 
 from amplifier_core.frozen import frozen
 
@@ -116,6 +118,19 @@ def launchd_plist(service: Service) -> str:
         **({"EnvironmentVariables": {"AMPLIFIER_HOME": str(service.home)}} if service.home_is_chosen else {}),
     }
     return plistlib.dumps(agent).decode()
+
+
+def bundles_of(text: str) -> tuple[str, ...]:
+    """Return the bundles that a unit or an agent of `amplifier` runs; none where that cannot be told."""
+    try:
+        if text.startswith("<?xml"):
+            words = [str(each) for each in plistlib.loads(text.encode())["ProgramArguments"]]
+        else:
+            [line] = [line for line in text.splitlines() if line.startswith("ExecStart=")]
+            words = [each.replace("$$", "$").replace("%%", "%") for each in shlex.split(line)]
+        return tuple(words[words.index("--") + 1 :])
+    except (ValueError, KeyError, ExpatError):
+        return ()
 
 
 def _command(words: tuple[str, ...]) -> str:
