@@ -51,6 +51,7 @@ class LateMetadata(ModuleType):
 
 def main() -> None:
     """Run the command line."""
+    _open_closed_streams()
     if not _kernel_is_ours():
         raise SystemExit(
             "amplifier: the package amplifier_core that Python finds is not this program's: another distribution "
@@ -64,6 +65,15 @@ def main() -> None:
         command_line()
     finally:
         gc.freeze()  # else the last collection walks through every module: a fifth of the time of a short command
+
+
+def _open_closed_streams() -> None:
+    """Have /dev/null stand for a closed stdin, stdout or stderr: a file opened later would take its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest free number, so that of the stream
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, os.fdopen(descriptor, "w" if number else "r", encoding="utf-8"))
 
 
 def _kernel_is_ours() -> bool:

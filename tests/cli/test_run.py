@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -51,6 +52,17 @@ def bundle(project: Path, modules: Path, home: Path) -> Path:
     path = project / "bundle.md"
     path.write_text(BUNDLE, encoding="utf-8")
     return path
+
+
+@pytest.mark.parametrize(
+    ("closed", "answer"), [(">&-", ""), ("2>&-", "You said: hi\n"), ("<&-", "You said: hi\n"), ("<&- >&- 2>&-", "")]
+)
+def test_a_closed_stream_is_as_dev_null(closed: str, answer: str) -> None:
+    for command, out in (("run hi", answer), ("ps", "")):
+        script = f"{shlex.quote(sys.executable)} -m amplifier_foundation {command} {closed}"
+        done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (exits.OK, out), done.stderr
+        assert "Error" not in done.stderr
 
 
 @pytest.fixture
