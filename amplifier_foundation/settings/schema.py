@@ -11,6 +11,8 @@ from ..documents.fields import MODULE_ID, PermissionsSection, Seconds, Section, 
 from ..documents.positions import Positions
 from ..documents.secrets import find_secrets
 
+HOUR = 3600
+"""Seconds."""
 Text = Annotated[str, Field(min_length=1)]
 
 
@@ -87,6 +89,13 @@ class Retention(Section):
     """Sessions of each background session kept at any age."""
     undo: Size = 0
     """Limit on the earlier contents of changed files in bytes: the oldest go first; 0: none are kept."""
+
+    @field_validator("sessions", mode="before")
+    @classmethod
+    def _has_unit(cls, value: Any) -> Any:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < HOUR:
+            raise ValueError(f"{value:g} without a unit is seconds; write '{value:g}d' for days, or '{value:g}s'")
+        return value
 
 
 class Hosts(Section):

@@ -150,6 +150,21 @@ def test_what_is_no_size_is_refused_by_line(text: str, monkeypatch: pytest.Monke
         read_settings()
 
 
+@pytest.mark.parametrize("text", ["5", "90", "0.5"])
+def test_a_short_age_without_a_unit_is_refused_by_line(
+    text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path))
+    file = tmp_path / "settings.yaml"
+    file.write_text(f"retention:\n  sessions: {text}\n")
+    with pytest.raises(AmplifierError, match=rf"settings\.yaml:2:.*{text} without a unit is seconds; write '{text}d'"):
+        read_settings()
+    for allowed, seconds in ((f"{text}s", float(text)), ("3600", 3600)):
+        file.write_text(f"retention:\n  sessions: {allowed}\n")
+        assert Retention.of(read_settings()).sessions == timedelta(seconds=seconds)
+
+
 async def test_each_project_has_the_retention_of_its_own_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
