@@ -217,7 +217,13 @@ class SqliteAdministration:
                 db.execute("PRAGMA journal_mode = DELETE").fetchone()
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise StoreUnavailable(self.path, "is in use. Stop everything that uses it, and try again") from None
+                from .users import find_users  # not at import: every process that uses a store imports this module
+
+                users = find_users(self.path)
+                by = f" by {', '.join(users)}" if users else ""
+                raise StoreUnavailable(
+                    self.path, f"is in use{by}. Stop everything that uses it, and try again"
+                ) from None
             # a damaged file: its log goes aside with it
 
     def _set_log_aside(self, kept: Path) -> None:

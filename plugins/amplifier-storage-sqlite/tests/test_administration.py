@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+import subprocess
+import sys
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -204,6 +206,25 @@ async def test_a_backup_is_restored_and_the_replaced_store_is_kept(
         await store.close()
     assert backup.exists()
     assert kept.name.startswith("store.db.replaced-")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who holds a file")
+async def test_the_processes_that_use_a_store_are_named(path: Path, administration: SqliteAdministration) -> None:
+    store = open_sqlite({"path": path})
+    await _fill(store, 1)
+    administration.backup()
+    await store.close()
+    code = (
+        "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); print(db.execute('SELECT 1 FROM sessions')); input()"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        reader.stdout.readline()
+        with pytest.raises(StoreUnavailable, match=rf"is in use by process {reader.pid} \({sys.executable} -c "):
+            administration.restore()
+        reader.communicate("\n")
+    administration.restore()
 
 
 async def test_a_store_that_is_in_use_is_not_replaced(store: SqliteStore, path: Path) -> None:
