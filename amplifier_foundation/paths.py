@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,21 @@ from typing import TYPE_CHECKING
 from amplifier_core.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+
+_in_use: set[Path] = set()
+"""Data folders that are not made again: what is written into another folder of the name would be lost."""
+
+
+@contextmanager
+def using_folder(folder: Path) -> Iterator[None]:
+    """Have `make_private` refuse to make this folder again when it is gone, while the block runs."""
+    _in_use.add(folder)
+    try:
+        yield
+    finally:
+        _in_use.discard(folder)
 
 
 def data_home() -> Path:
@@ -59,6 +73,8 @@ def make_private(folder: Path) -> Path:
     """
     try:
         for missing in [each for each in (*reversed(folder.parents), folder) if not each.exists()]:
+            if missing in _in_use:
+                raise StoreUnavailable(missing, "is gone, while this process uses it. Put it back")
             missing.mkdir(0o700, exist_ok=True)
             missing.chmod(0o700)  # whatever the umask took away
         if not folder.is_dir():

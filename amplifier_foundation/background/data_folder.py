@@ -1,20 +1,22 @@
 """Look after the data folder of a running process: clear what killed processes left, and notice its loss.
 
-What is written into a folder that is gone would be lost.
+What is written into a folder that is gone would be lost. One that was moved away may come back: until then, nothing is
+accepted, and the store refuses every call.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import StoreUnavailable
 
-from ..paths import data_home
+from ..paths import data_home, using_folder
 from ..sessions.lock import running_owners
 from ..sessions.presence import is_gone
 from .tasks import run_beside
@@ -22,8 +24,12 @@ from .tasks import run_beside
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+logger = logging.getLogger(__name__)
+
 LOOK_EVERY = 0.5
 """Seconds."""
+AWAY = 30.0
+"""Seconds that the folder may be away."""
 LEFT_BEHIND = 60.0
 """Seconds after which a file is judged; a process that starts makes its file a moment before it holds a lock."""
 
@@ -34,6 +40,11 @@ class DataFolder:
     def __init__(self) -> None:
         self._paths = data_home(), data_home() / "locks"
         self._found = [_identity(path) for path in self._paths]
+        self._open = os.open(self._paths[0], os.O_RDONLY | os.O_DIRECTORY)
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        os.close(self._open)
 
     def check(self) -> None:
         """Raise `StoreUnavailable` when the folder was removed, moved or replaced."""
@@ -50,26 +61,37 @@ class DataFolder:
         return [_identity(path) for path in self._paths] == self._found
 
     async def wait_for_loss(self, lost: Callable[[StoreUnavailable], None]) -> None:
-        """Call `lost` once when the folder is gone."""
+        """Call `lost` once when the folder was removed or replaced, or is away for too long."""
+        since = None
         while True:
             try:
                 self.check()
+                if since is not None:
+                    logger.warning("%s is back", self._paths[0])
+                since = None
             except StoreUnavailable as error:
-                lost(error)
-                return
+                now = time.monotonic()
+                is_moved = _identity(self._paths[0]) is None and os.fstat(self._open).st_nlink > 0
+                if not is_moved or (since is not None and now - since > AWAY):
+                    lost(error)
+                    return
+                if since is None:
+                    advice = f"Nothing is accepted until it is back, and this process ends in {AWAY:g} s"
+                    logger.warning("%s is gone. %s", self._paths[0], advice)
+                    since = now
             await asyncio.sleep(LOOK_EVERY)
 
 
 @asynccontextmanager
 async def watching_data_folder(lost: Callable[[StoreUnavailable], None]) -> AsyncIterator[DataFolder]:
-    """Look at the data folder while the block runs; call `lost` once when it is gone.
+    """Look at the data folder while the block runs; call `lost` once when it is lost. It is not made again.
 
     At first, the sockets and locks of killed processes are removed.
     """
     clear_leftovers()
-    folder = DataFolder()
-    async with run_beside(folder.wait_for_loss(lost), "data folder"):
-        yield folder
+    with using_folder(data_home()), closing(DataFolder()) as folder:
+        async with run_beside(folder.wait_for_loss(lost), "data folder"):
+            yield folder
 
 
 def clear_leftovers() -> None:

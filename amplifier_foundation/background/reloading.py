@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from amplifier_core.clock import SystemClock, wait_for
 from amplifier_core.errors import AmplifierError, StoreUnavailable
 
+from ..paths import data_home
 from ..security import NotTrusted, TrustUnreadable
 from ..security.trust_ledger import Ledger
 from ..sessions.failures import describe_failure
@@ -61,7 +62,7 @@ class Reloading:
         while True:
             asked = await wait_for(clock, self._asked, clock.now() + LOOK_EVERY)
             self._asked.clear()
-            for up in self._running:
+            for up in self._running if data_home().is_dir() else ():  # without it, nothing is trusted
                 now = await asyncio.to_thread(_stamps, up.bundle)
                 if (asked or now != seen.get(id(up))) and await self._reload(up):
                     after = await asyncio.to_thread(_stamps, up.bundle)

@@ -36,10 +36,13 @@ class Logfile:
         try:
             self._redirect()
         except OSError as error:
-            raise click.UsageError(f"--log {self._path}: {error.strerror}") from error
+            raise click.UsageError(f"--log {self._path}: {error.strerror or error}") from error
 
     def _redirect(self) -> None:
-        self._path.parent.mkdir(0o700, parents=True, exist_ok=True)
+        from ..paths import make_private
+
+        if not self._path.parent.exists():
+            make_private(self._path.parent)
         descriptor = open_log(self._path)
         for stream in (1, 2):
             os.dup2(descriptor, stream)
@@ -58,7 +61,8 @@ class Logfile:
         except OSError as error:
             before, self._failure = self._failure, str(error)
             if self._failure != before:
-                logger.warning("the log %s cannot be rotated, which is tried again: %s", self._path, error.strerror)
+                reason = error.strerror or error
+                logger.warning("the log %s cannot be rotated, which is tried again: %s", self._path, reason)
 
     def _is_in_use(self) -> bool:
         """Return whether this process writes to the file that is now at the path."""

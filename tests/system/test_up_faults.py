@@ -155,7 +155,27 @@ def post(port: int, timeout: float = PATIENCE) -> tuple[int, str | None]:
         connection.close()
 
 
-@pytest.mark.parametrize("removal", ["removed", "moved"])
+def test_a_data_folder_that_is_moved_away_and_back_is_used_on(tmp_path: Path) -> None:
+    with up(tmp_path) as program:
+        port = program.port()
+        program.until("Watching")
+        assert post(port)[0] == 202
+        program.until("✓ hook")
+        program.home.rename(tmp_path / "elsewhere")
+        assert post(port) == (503, "1")
+        program.until(f"{program.home} is gone")
+        assert not program.home.exists()
+        (tmp_path / "elsewhere").rename(program.home)
+        program.until(f"{program.home} is back")
+        while (status := post(port)[0]) != 202:
+            assert status == 503
+        program.until("(?s)✓ hook.*✓ hook")
+        program.process.send_signal(signal.SIGTERM)
+        assert program.process.wait(PATIENCE) == 143
+        assert "Traceback" not in program.log.read_text()
+
+
+@pytest.mark.parametrize("removal", ["removed", "replaced"])
 def test_a_data_folder_that_is_gone_ends_it_with_75_and_the_reason(removal: str, tmp_path: Path) -> None:
     with up(tmp_path) as program:
         port = program.port()
@@ -165,6 +185,7 @@ def test_a_data_folder_that_is_gone_ends_it_with_75_and_the_reason(removal: str,
             shutil.rmtree(program.home)
         else:
             program.home.rename(tmp_path / "elsewhere")
+            program.home.mkdir()
         with suppress(OSError):  # it may have ended already
             assert post(port) == (503, "1")
         assert program.process.wait(PATIENCE) == 75
