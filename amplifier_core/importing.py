@@ -8,6 +8,7 @@ import threading
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from .imported_folders import Files, find_files, forget, may_keep_name
 from .loader import ModuleValidationError
 
 if TYPE_CHECKING:
@@ -18,20 +19,34 @@ if TYPE_CHECKING:
 def import_from_path(module_id: str, path: Path) -> ModuleType:
     """Import the module at `path`: a `.py` file, a package folder, or a folder with `amplifier_module_<id>` in it.
 
-    A file is known by its content: a changed file is imported anew. A package keeps its name unless another module has
-    it already: two of one name must not get each other's parts.
+    Changed code is imported anew: a file is known by its content, a folder by the sizes and times of its Python files.
+    What was imported before stays with who has it. A package keeps its name unless another module or a library has
+    it: two of one name must not get each other's parts.
     """
     if path.is_file():
         return _import(_own_name(path.read_bytes() + str(path).encode()), path, None)
     package = find_package(module_id, path)
     file = package / "__init__.py"
-    known = sys.modules.get(package.name)
-    is_free = known is None or getattr(known, "__file__", None) == str(file)
-    return _import(package.name if is_free else _own_name(str(file).encode()), file, [str(package)])
+    with _importing.setdefault(str(path), threading.RLock()):
+        files, before = find_files(path), _imported.get(path)
+        replaced = {} if before is None or before == files else forget(before, files)
+        _imported[path] = files
+        name = package.name if may_keep_name(package.name, file) else _own_name(str(file).encode())
+        try:
+            return _import(name, file, [str(package)])
+        except BaseException:
+            if before is not None and replaced:  # running sessions may import more of it; the next one tries again
+                sys.modules.update(replaced)
+                _imported[path] = before
+            raise
 
 
 def _own_name(identity: bytes) -> str:
     return f"_amplifier_source_{sha256(identity).hexdigest()[:16]}"
+
+
+_imported: dict[Path, Files] = {}
+"""By folder, its Python files as they were when it was imported."""
 
 
 def find_package(module_id: str, path: Path) -> Path:
@@ -47,7 +62,7 @@ def find_package(module_id: str, path: Path) -> Path:
 
 
 _importing: dict[str, threading.RLock] = {}
-"""A lock for each name, as in the standard import: another thread never gets half a module."""
+"""A lock for each name, as in the standard import, and each folder: another thread never gets half a module."""
 
 
 def _import(name: str, file: Path, search: list[str] | None) -> ModuleType:

@@ -514,11 +514,16 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("changed", ["bundle.md", "own.py"])
+@pytest.mark.parametrize("changed", ["bundle.md", "own.py", "own/said.py"])
 def test_a_running_up_waits_for_trust_in_a_changed_bundle(
     changed: str, stranger: Path, amplifier: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (stranger / "bundle.md").write_text(BACKGROUND.format(say="hi"))
+    source = "./own" if "/" in changed else "./own.py"
+    (stranger / "bundle.md").write_text(BACKGROUND.format(say="hi").replace("./own.py", source))
+    (stranger / "own").mkdir()
+    (stranger / "own" / "said.py").write_text('TEXT = "first"')
+    package = OWN.replace('"{text}"', "TEXT").replace("(__file__)", "(__file__).parent")
+    (stranger / "own" / "__init__.py").write_text("from .said import TEXT" + package)
     invoke(["trust", "-y"])
     assert amplifier("up", "--detach").returncode == exits.OK
     try:
@@ -526,14 +531,14 @@ def test_a_running_up_waits_for_trust_in_a_changed_bundle(
         wait_until(lambda: ran(stranger) == "first")
         file = stranger / changed
         file.write_text(file.read_text().replace("first", "second").replace("hi", "ho"))
-        if changed == "own.py":
+        if changed != "bundle.md":
             assert invoke(["trigger", "fire", "asked"]) == exits.OK
         wait_until(lambda: "has changed since it was trusted" in said(capsys, "ps", "--json")[1])
         assert '"degraded"' in said(capsys, "ps", "--json")[1]
         wait_until(lambda: "has changed since it was trusted" in said(capsys, "logs")[1])
         assert ran(stranger) is None
         invoke(["trust", "-y"])
-        if changed == "own.py":
+        if changed != "bundle.md":
             wait_until(lambda: ran(stranger) == "second")
         wait_until(lambda: "has changed since it was trusted" not in said(capsys, "ps", "--json")[1])
         invoke(["trigger", "fire", "asked"])

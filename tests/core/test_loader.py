@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import importlib
 import sys
 import threading
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -245,6 +248,43 @@ def test_two_files_of_one_name_do_not_disturb_each_other(folder: Path) -> None:
     assert same_text is not two
 
 
+def test_a_changed_folder_is_imported_anew_and_what_has_the_old_code_keeps_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(folder / "pk"))
+    write(folder / "pk" / "__init__.py", "import neighbour\nfrom .part import NAME")
+    write(folder / "pk" / "neighbour.py", "NAME = 'one'")
+    part = write(folder / "pk" / "part.py", "NAME = 'one'")
+    first = import_from_path("tool-x", folder / "pk")
+    assert import_from_path("tool-x", folder / "pk") is first
+    write(part, "NAME = 'two'")
+    second = import_from_path("tool-x", folder / "pk")
+    assert (first.NAME, second.NAME, second.__name__) == ("one", "two", "pk")
+    write(folder / "pk" / "neighbour.py", "from pk.added import NAME")
+    write(folder / "pk" / "added.py", "NAME = 'three'")
+    third = import_from_path("tool-x", folder / "pk")
+    assert (second.neighbour.NAME, third.neighbour.NAME) == ("one", "three")
+    forgotten = weakref.ref(second)
+    del second
+    gc.collect()
+    assert forgotten() is None
+
+
+def test_a_changed_folder_that_fails_leaves_the_old_code_and_is_tried_again(folder: Path) -> None:
+    write(folder / "pk" / "__init__.py", "from . import part\ndef late():\n    from .part import NAME\n    return NAME")
+    part = write(folder / "pk" / "part.py", "NAME = 'one'")
+    first = import_from_path("tool-x", folder / "pk")
+    write(folder / "pk" / "added.py", "NAME = 'broken'")
+    write(part, "from .added import NAME\nraise ValueError('not yet')")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="not yet"):
+            import_from_path("tool-x", folder / "pk")
+        assert first.late() == "one"
+    write(folder / "pk" / "added.py", "NAME = 'whole'")
+    write(part, "from .added import NAME")
+    assert import_from_path("tool-x", folder / "pk").late() == "whole"
+
+
 def test_a_package_that_is_named_like_a_loaded_module_does_not_take_its_place(folder: Path) -> None:
     import json
 
@@ -252,6 +292,22 @@ def test_a_package_that_is_named_like_a_loaded_module_does_not_take_its_place(fo
     imported = import_from_path("tool-json", package)
     assert imported.__file__ == str(package / "__init__.py")
     assert sys.modules["json"] is json
+
+
+def test_a_package_that_is_named_like_a_library_does_not_take_its_place(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(
+        str(write(folder / "site" / "library" / "__init__.py", "NAME = 'theirs'").parent.parent)
+    )
+    write(folder / "tools" / "library" / "part.py", "NAME = 'own'")
+    package = write(folder / "tools" / "library" / "__init__.py", "from .part import NAME").parent
+    assert import_from_path("tool-x", package).NAME == "own"
+    assert importlib.import_module("library").NAME == "theirs"
+    assert import_from_path("tool-x", folder / "site" / "library") is sys.modules["library"]
+    write(folder / "tools" / "library-v1.2" / "part.py", "NAME = 'later'")
+    package = write(folder / "tools" / "library-v1.2" / "__init__.py", "from .part import NAME").parent
+    assert import_from_path("tool-x", package).NAME == "later"
 
 
 def test_two_folders_may_hold_packages_of_one_name_and_each_gets_its_own_parts(folder: Path) -> None:
