@@ -17,6 +17,7 @@ from ..documents.local_paths import is_remote
 from ..documents.problems import BundleProblemsError, Problem, as_errors, did_you_mean, error_at, has_errors, warning_at
 from .agents import problems_of_agent_file
 from .code_check import check_code
+from .guard_check import check_guards
 from .load import read_bundle, read_leniently
 from .mention_check import check_mentions
 from .merge import entry_key
@@ -132,6 +133,7 @@ def check_loaded(
         *_check_workflows(bundle, plugins),
         *_check_untrusted(bundle),
         *check_code(bundle),
+        *check_guards(bundle, modules),
         *check_mentions(bundle),
         *_check_prompt_files(bundle),
     ]
@@ -148,7 +150,7 @@ def check_loaded(
         if worker is not None:
             if not has_errors(found) and not worker.providers and not bundle.providers:  # else it inherits them
                 found.append(_warn_no_provider(worker))
-            found += check_names(worker, triggers, modules)
+            found += [*check_names(worker, triggers, modules), *check_guards(worker, modules)]
         problems += [problem for problem in found if problem not in problems]
     return problems
 

@@ -39,6 +39,7 @@ CODES = {
     "AMP119": "a background session may act on text of strangers, and does not say whether it does",
     "AMP120": "a workflow cannot run",
     "AMP121": "a skill or a command of a bundle cannot be used as it is written",
+    "AMP122": "a permission, a hook or a preference names what nothing provides",
     "AMP201": "the file has no front matter",
     "AMP202": "the front matter is not closed",
     "AMP203": "the YAML cannot be parsed",
