@@ -22,7 +22,7 @@ from .load import read_bundle, read_leniently
 from .mention_check import check_mentions
 from .merge import entry_key
 from .model import Bundle
-from .names import check_names, place_of
+from .names import check_names, check_refusals, describe_unloaded, place_of
 from .origins import leaves, origin
 from .packages import NO_SANDBOX, TRACKERS, describe_unknown
 from .references import find_bundle
@@ -123,7 +123,8 @@ def check_loaded(
     modules = names_of_modules()
     triggers = {*plugins.triggers, *(name for name in modules if name.startswith("trigger-"))}
     problems = [
-        *check_names(bundle, triggers, modules),
+        *check_names(bundle, triggers, modules, plugins),
+        *check_refusals(bundle),
         *_check_modules(bundle, modules),
         *_check_sandbox(bundle, plugins),
         *_check_triggers(bundle, plugins, runs=runs),
@@ -150,7 +151,11 @@ def check_loaded(
         if worker is not None:
             if not has_errors(found) and not worker.providers and not bundle.providers:  # else it inherits them
                 found.append(_warn_no_provider(worker))
-            found += [*check_names(worker, triggers, modules), *check_guards(worker, modules)]
+            found += [
+                *check_names(worker, triggers, modules, plugins),
+                *check_refusals(worker),
+                *check_guards(worker, modules),
+            ]
         problems += [problem for problem in found if problem not in problems]
     return problems
 
@@ -352,7 +357,9 @@ def _check_runners(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
             full = f"runner-{name.removeprefix('runner-')}"
             if not {name, full} & set(plugins.runners):
                 spot = origin(bundle, path) or place_of(bundle, *map(str, path[:2]))
-                yield error_at(spot, "AMP110", describe_unknown("runner", full, list(plugins.runners)))
+                message = describe_unloaded("runner", full, plugins)
+                message = message or describe_unknown("runner", full, list(plugins.runners))
+                yield error_at(spot, "AMP110", message)
 
 
 def local_workers(bundle: Bundle) -> list[tuple[str, str]]:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from amplifier_core.entry_points import find_entry_points
+from amplifier_core.errors import PluginRefused
+from amplifier_core.loader import GROUP, modules_in_folders
+
 from ..documents.positions import Place, format_path
 from ..documents.problems import Problem, error_at, warning_at
 from .merge import entry_key
@@ -13,6 +17,8 @@ from .sources import module_entries
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
+
+    from amplifier_core.plugins import Plugins
 
     from ..documents.positions import KeyPath
     from .background_config import TriggerConfig
@@ -46,11 +52,13 @@ class NamedModule(NamedTuple):
         return describe_unknown(self.kind, self.name, installed, source=self.source, package=self.package)
 
 
-def check_names(bundle: Bundle, triggers: Collection[str], modules: Collection[str]) -> list[Problem]:
+def check_names(
+    bundle: Bundle, triggers: Collection[str], modules: Collection[str], plugins: Plugins | None = None
+) -> list[Problem]:
     """Return an error for every trigger and module of a bundle not among the installed ones.
 
     A name of an agent alone is a warning: the bundle works without it. Modules with code in the bundle need no
-    installation.
+    installation. The `plugins` say why one of them is not loaded.
     """
     named = list(named_modules(bundle))
     own = {each.name for each in named}
@@ -62,9 +70,41 @@ def check_names(bundle: Bundle, triggers: Collection[str], modules: Collection[s
     ]
     for place, trigger in declared_triggers(bundle):
         if trigger.module not in triggers:
-            message = describe_unknown("trigger", trigger.module, triggers, package=trigger.package)
+            message = describe_unloaded("trigger", trigger.module, plugins) if plugins is not None else ""
+            message = message or describe_unknown("trigger", trigger.module, triggers, package=trigger.package)
             problems.append(error_at(place, "AMP110", message))
     return problems
+
+
+def describe_unloaded(kind: str, name: str, plugins: Plugins) -> str:
+    """Return the message about an installed plugin that is not loaded, with its cause; '' for any other name."""
+    row = next((each for each in plugins.rows if each.name == name and each.status != "loaded"), None)
+    blocked = "it is blocked by --safe-mode, AMPLIFIER_LOAD_PLUGINS or AMPLIFIER_BLOCK_PLUGINS"
+    return f"{kind} '{name}' of {row.owner} is not loaded: {row.error or blocked}" if row is not None else ""
+
+
+def check_refusals(bundle: Bundle) -> Iterator[Problem]:
+    """Yield each installed module that the user or the project keeps from being loaded, such as a disabled one.
+
+    It is an error where no session can be without it, else a warning.
+    """
+    refused = [*_refused(named_modules(bundle))]
+    has_provider = len(bundle.providers) > sum(each.kind == "providers" for each, _ in refused)
+    for each, cause in refused:
+        is_needed = each.kind in DEFAULT_SESSION or (each.kind == "providers" and not has_provider)
+        yield (error_at if is_needed else warning_at)(each.place, "AMP110", cause)
+    for each, cause in _refused(modules_of_agents(bundle)):
+        yield warning_at(each.place, "AMP109", cause)
+
+
+def _refused(named: Iterator[NamedModule]) -> Iterator[tuple[NamedModule, str]]:
+    in_folders = modules_in_folders()
+    for each in named:
+        try:
+            for entry in () if each.name in in_folders else find_entry_points(GROUP, each.name):
+                entry.check()
+        except PluginRefused as refusal:
+            yield each, str(refusal)
 
 
 def declared_triggers(bundle: Bundle) -> Iterator[tuple[Place, TriggerConfig]]:

@@ -27,7 +27,7 @@ CODES = {
     "AMP107": "a relative path leaves the bundle's folder",
     "AMP108": "a file or folder that is named does not exist, or is not what is needed",
     "AMP109": "an agent names what nothing installed provides",
-    "AMP110": "nothing installed has this name",
+    "AMP110": "nothing installed has this name, or it is not loaded",
     "AMP111": "an included bundle cannot be had, or includes this one",
     "AMP112": "a trigger cannot work with its configuration",
     "AMP113": "a secret is written out",

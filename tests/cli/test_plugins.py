@@ -28,6 +28,7 @@ from tests.core.conftest import Site, site
 
 __all__ = ["site"]
 
+PLAYBOOK = "amplifier-provider-playbook 0.1.0"
 Told = Callable[..., tuple[int, str, str]]
 TRIGGER = """
 from amplifier_core.hookspecs import hookimpl
@@ -225,6 +226,33 @@ async def test_a_disabled_module_gets_no_sandbox_either(told: Told, zeta: Site) 
             await make_mount(ModuleLoader(), "tool-zeta", {}, None)(MockCoordinator())
     finally:
         entry_points.guard_with(None)
+
+
+def test_the_bundle_that_needs_a_disabled_package_is_told_so(told: Told, zeta: Site, project: Path) -> None:
+    (project / "bundle.md").write_text(
+        "---\nbundle: {name: a}\nproviders: [{module: provider-playbook}]\ntools: [{module: tool-zeta}]\n"
+        "agents: {b: {tools: [{module: tool-zeta}]}}\n"
+        "background_sessions: [{name: c, triggers: [{module: trigger-zeta}]}]\n---\n"
+    )
+    told("plugin", "disable", "dist-zeta")
+    told("plugin", "disable", "provider-playbook")
+    code, _, err = told("bundle", "validate")
+    cause = "is not loaded: you have disabled it. Enable it with: amplifier plugin enable"
+    assert (code, sorted(err.splitlines())) == (
+        exits.USAGE,
+        [
+            f"bundle.md:3:22: error[AMP110] providers[0].module: 'provider-playbook' of {PLAYBOOK} {cause} "
+            "provider-playbook",
+            f"bundle.md:4:18: warning[AMP110] tools[0].module: 'tool-zeta' of dist-zeta 2.1 {cause} tool-zeta",
+            f"bundle.md:5:31: warning[AMP109] agents.b.tools[0].module: 'tool-zeta' of dist-zeta 2.1 {cause} tool-zeta",
+            "bundle.md:6:53: error[AMP110] background_sessions[0].triggers[0].module: "
+            f"trigger 'trigger-zeta' of dist-zeta 2.1 {cause} trigger-zeta",
+        ],
+    )
+    assert told("bundle", "install", "--dry-run")[:2] == (exits.OK, "Nothing is missing.\n")
+    told("plugin", "enable", "provider-playbook")
+    told("plugin", "enable", "trigger-zeta")
+    assert "error[AMP110]" not in told("bundle", "validate")[2]
 
 
 def test_a_project_cannot_disable_a_plugin(told: Told, zeta: Site, project: Path) -> None:

@@ -91,7 +91,8 @@ def _missing(path: str | None, plugins: Plugins) -> list[Missing]:
             bundles.append(read_bundle(source, leave_out=leave_out))
         except BundleError as error:  # `validate` shows all of it
             click.echo(f"background session '{name}' is left out: {error}", err=True)
-    missing = missing_from(bundles, modules=names_of_modules(), triggers=set(plugins.triggers))
+    triggers = {*plugins.triggers, *(row.name for row in plugins.rows)}  # a disabled one is installed
+    missing = missing_from(bundles, modules=names_of_modules(), triggers=triggers)
     chosen = settings.get("storage")
     storage = chosen if isinstance(chosen, str) else str(chosen["name"])
     if storage not in plugins.storages:
