@@ -61,24 +61,36 @@ bundle_option = click.option(
 
 
 def plugins_of(ctx: click.Context) -> Plugins:
-    """Load the plugins; `--safe-mode` loads none."""
+    """Load the plugins; `--safe-mode` loads none. Raises `LockUnreadable`: with it, each plugin would be refused."""
     from amplifier_core.plugins import load_plugins
 
+    from ..packages.gate import find_lock
     from ..paths import data_home, make_private
 
+    is_safe = bool((ctx.obj or {}).get("safe_mode"))
+    if not is_safe:
+        find_lock()
     marks: Path | None = None
     with suppress(StoreUnavailable):  # a command that needs the folder reports it
         marks = make_private(data_home())
-    return load_plugins(safe_mode=bool((ctx.obj or {}).get("safe_mode")), marks=marks)
+    return load_plugins(safe_mode=is_safe, marks=marks)
 
 
 def storage_plugins(ctx: click.Context) -> Plugins:
-    """Load the plugin of the chosen storage alone, by its name; all plugins if it does not offer that storage."""
+    """Load the plugin of the chosen storage alone, by its name; all plugins if it does not offer that storage.
+
+    Raises `LockUnreadable`.
+    """
     from amplifier_core.plugins import load_plugins
 
+    from ..packages.gate import find_lock
+
+    is_safe = bool((ctx.obj or {}).get("safe_mode"))
+    if not is_safe:
+        find_lock()
     name = _storage_name(storage_setting())
     only = {"AMPLIFIER_LOAD_PLUGINS": name, **os.environ}
-    plugins = load_plugins(environ=only, safe_mode=bool((ctx.obj or {}).get("safe_mode")))
+    plugins = load_plugins(environ=only, safe_mode=is_safe)
     return plugins if name in plugins.storages else plugins_of(ctx)
 
 

@@ -336,6 +336,9 @@ def test_a_damaged_lock_is_named_and_nothing_of_others_is_loaded(told: Told, zet
     assert code == exits.USAGE
     assert "plugins.lock: it cannot be read" in err
     assert "pin the installed packages anew: amplifier plugin lock" in err
+    (project / "bundle.md").write_text("---\nbundle: {name: a}\n---\n")
+    for command in (["run", "hello"], ["ps"], ["session", "list"], ["bundle", "validate"]):
+        assert told(*command) == (exits.USAGE, "", err)
     entry_points.guard_with(Gate())
     try:
         loaded = load_plugins(environ={"AMPLIFIER_LOAD_PLUGINS": "trigger-zeta,spawn-limits"})
