@@ -14,6 +14,7 @@ from . import search_path
 from .eager import is_awaitable
 from .entry_points import find_entry_points
 from .errors import NameTaken, UnknownName
+from .plugin_guard import guard_module
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -217,7 +218,8 @@ class ModuleLoader:
         if path.is_dir() and str(path) not in self._added_paths:
             search_path.acquire(str(path))
             self._added_paths.append(str(path))
-        return import_from_path(module_id, path)
+        with guard_module(f"module '{module_id}' in {path}"):
+            return import_from_path(module_id, path)
 
     def _from_entry_point(self, module_id: str) -> Callable[..., Any]:
         if module_id in self._installed:
@@ -229,7 +231,8 @@ class ModuleLoader:
             first, second, *_ = sorted(str(entry.dist) for entry in entries)
             raise NameTaken("module", module_id, (first, second))
         (entry,) = entries
-        mount = entry.load()
+        with guard_module(f"module '{module_id}' of {entry.dist}"):
+            mount = entry.load()
         if not callable(mount):
             raise ModuleValidationError(
                 f"module '{module_id}': entry point {entry.value} is not a mount function",

@@ -1,18 +1,25 @@
-"""Guard the process while a plugin is loaded: its output, its working folder, its time and Ctrl-C."""
+"""Guard the process while a plugin is loaded: its output, its working folder, its time and Ctrl-C.
+
+A module is guarded less: it may be imported in a thread, and an SDK may take its time.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
 import threading
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
+
+
+logger = logging.getLogger(__name__)
 
 
 class Guard:
@@ -30,17 +37,21 @@ class Guard:
     @contextmanager
     def watch(self, seconds: float) -> Iterator[None]:
         """Guard the process in the block; raise `TimeoutError` in it after `seconds`, in the main thread."""
-        with self._guard_stdout(), self._guard_working_dir(), self._guard_signals(seconds):
+        with self.watch_output(), self._guard_working_dir(), self._guard_signals(seconds):
             yield
 
     @contextmanager
-    def _guard_stdout(self) -> Iterator[None]:
-        stdout = _Stdout(sys.stdout)
+    def watch_output(self) -> Iterator[None]:
+        """Send to stderr what this thread prints to stdout in the block."""
+        before = sys.stdout
+        stdout: Any = _Stdout(before)
+        sys.stdout = stdout
         try:
-            with redirect_stdout(stdout):
-                yield
+            yield
         finally:
             stdout.is_loading = False
+            if sys.stdout is stdout:  # another thread may have replaced it, and puts it back
+                sys.stdout = before
             if stdout.was_written:
                 self.faults.append("it printed while it was loaded; its text went to stderr")
 
@@ -88,21 +99,42 @@ class Guard:
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
+@contextmanager
+def guard_module(name: str) -> Iterator[None]:
+    """Guard the import of a module: its text for stdout goes to stderr, with a warning, and it cannot end the program.
+
+    Raises `ModuleValidationError` where it tries to.
+    """
+    guard = Guard()
+    try:
+        with guard.watch_output():
+            yield
+    except SystemExit as error:
+        from .loader import ModuleValidationError
+
+        message = f"{name} ends the program while it is imported (SystemExit: {error}). Update it, or remove it"
+        raise ModuleValidationError(message, reason_code="unknown") from error
+    finally:
+        for fault in guard.faults:
+            logger.warning("%s: %s", name, fault)
+
+
 class _Stdout:
-    """Stdout for a plugin: stderr while it is loaded, the real one if it keeps it for later."""
+    """Stdout for a plugin: stderr while its thread loads it, the real one if it keeps it for later."""
 
     def __init__(self, stdout: TextIO) -> None:
-        self._stdout = stdout
+        self._stdout, self._thread = stdout, threading.get_ident()
         self.is_loading = True
         self.was_written = False
 
     def write(self, text: str) -> int:
-        self.was_written |= self.is_loading
-        return self._target.write(text)
+        target = self._target
+        self.was_written |= target is not self._stdout
+        return target.write(text)
 
     @property
     def _target(self) -> TextIO:
-        return sys.stderr if self.is_loading else self._stdout
+        return sys.stderr if self.is_loading and threading.get_ident() == self._thread else self._stdout
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._target, name)

@@ -11,6 +11,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
 from .entry_points import find_entry_points
+from .plugin_guard import guard_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,9 +48,10 @@ def _import_all(imports: dict[str, Future[None]], group: str) -> None:
     for name, done in imports.items():
         try:
             for entry in find_entry_points(group, name):
-                more = getattr(sys.modules.get(getattr(entry.load(), "__module__", "")), "preload", None)
-                if callable(more):
-                    more()
+                with guard_module(f"module '{name}' of {entry.dist}"):
+                    more = getattr(sys.modules.get(getattr(entry.load(), "__module__", "")), "preload", None)
+                    if callable(more):
+                        more()
         except BaseException:
             pass
         finally:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core import search_path
 from amplifier_core.errors import BundleError, UnknownName
+from amplifier_core.loader import ModuleValidationError
 from amplifier_core.triggers import TriggerContext
 
 from ..documents.local_paths import is_remote
@@ -252,7 +253,12 @@ def _check_modules(bundle: Bundle, installed: Collection[str]) -> Iterator[Probl
             continue
         if entry.get("sandbox"):
             continue  # its code is imported in its sandbox alone
-        check, config = config_check(entry["module"]), entry.get("config")
+        try:
+            check, config = config_check(entry["module"]), entry.get("config")
+        except ModuleValidationError as error:
+            spot = origin(bundle, (*path, "module"))
+            yield warning_at(spot or place_of(bundle, *map(str, path)), "AMP114", str(error))
+            continue
         if check is None or not isinstance(config, dict):
             continue
         try:
@@ -279,23 +285,31 @@ def config_check(module: str) -> Callable[[dict[str, Any]], object] | None:
     """Return the function `check_config(config)` of a module's package; it raises for a wrong config.
 
     The module is one in a folder of `AMPLIFIER_MODULES`, else an installed one, as for a session. None for a package
-    without one, and for an unimportable package: mounting reports the cause.
+    without one, and for an unimportable package: mounting reports the cause. Raises `ModuleValidationError` for one
+    that is no module, or that ends the program at its import.
     """
     from amplifier_core.entry_points import find_entry_points
     from amplifier_core.loader import GROUP, import_from_path, modules_in_folders
+    from amplifier_core.plugin_guard import guard_module
 
     folder = modules_in_folders().get(module)
     if folder is not None:
         search_path.acquire(str(folder))
         try:
-            return getattr(import_from_path(module, folder), "check_config", None)
+            with guard_module(f"module '{module}' in {folder}"):
+                return getattr(import_from_path(module, folder), "check_config", None)
+        except ModuleValidationError:
+            raise
         except Exception:
             return None
         finally:
             search_path.release(str(folder))
     for entry in find_entry_points(GROUP, module):
         try:
-            mount = entry.load()
+            with guard_module(f"module '{module}' of {entry.dist}"):
+                mount = entry.load()
+        except ModuleValidationError:
+            raise
         except Exception:
             return None
         return getattr(sys.modules.get(mount.__module__), "check_config", None)

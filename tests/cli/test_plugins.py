@@ -187,6 +187,38 @@ def test_a_plugin_that_ended_a_process_is_listed_as_such_and_tried_in_one_of_its
         assert (row["status"], row["error"]) == ("failed", "it ends the process that loads it")
 
 
+def test_a_module_that_prints_at_its_import_or_ends_the_program_is_named(
+    told: Told, site: Site, project: Path
+) -> None:
+    code = "import sys\nprint('loud')\nif 'ends' in __name__: sys.exit(3)\n"
+    for name in ("tool_ends", "tool_loud", "hooks_loud", "provider_loud"):
+        kind = name.replace("_", "-")
+        site.install(f"dist-{kind}", {"amplifier.modules": {kind: f"{name}:mount"}}, {f"{name}.py": code + MOUNT})
+    (project / "own.py").write_text(code + MOUNT)
+    (project / "bundle.md").write_text(
+        "---\nbundle: {name: a}\nproviders: [{module: provider-playbook, config: {otherwise: {say: hi}}}, "
+        "{module: provider-loud, config: {}}]\nhooks: [{module: hooks-loud, config: {}}]\n"
+        "tools: [{module: tool-ends, config: {}}, {module: tool-loud, config: {}}, "
+        "{module: tool-own, source: ./own.py}]\n---\n"
+    )
+    for command in (("bundle", "validate", "--format", "json"), ("run", "--json", "hello")):
+        for name in [each for each in sys.modules if each.endswith(("_ends", "_loud"))]:
+            del sys.modules[name]
+        code_of_end, out, err = told(*command)
+        assert (code_of_end, type(json.loads(out))) == (exits.OK, dict), err
+        assert "module 'tool-loud' of dist-tool-loud 1.0: it printed while it was loaded" in err
+        assert err.count("loud\n") >= 4
+        if "validate" in command:
+            (problem,) = json.loads(out)["data"]["problems"]
+            assert (problem["code"], problem["path"]) == ("AMP114", "tools[0].module")
+            assert problem["message"].startswith("module 'tool-ends' of dist-tool-ends 1.0 ends the program")
+    assert "module 'tool-own' in " in err
+    assert (
+        "tool 'tool-ends' was not mounted: module 'tool-ends' of dist-tool-ends 1.0 "
+        "ends the program while it is imported (SystemExit: 3). Update it, or remove it"
+    ) in err
+
+
 # switching
 
 

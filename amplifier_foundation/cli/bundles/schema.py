@@ -51,6 +51,7 @@ def schema_here(plugins: Plugins) -> dict[str, Any]:
     from amplifier_core.entry_points import find_entry_points
     from amplifier_core.errors import NameTaken
     from amplifier_core.loader import GROUP
+    from amplifier_core.plugin_guard import guard_module
 
     from ...bundle.check import names_of_modules
     from ...bundle.json_schema import bundle_schema
@@ -59,7 +60,8 @@ def schema_here(plugins: Plugins) -> dict[str, Any]:
     for entry in find_entry_points(GROUP):
         if _defines_schema(entry.module):
             try:
-                configs[entry.name] = _config_schema(import_module(entry.module))
+                with guard_module(f"module '{entry.name}' of {entry.dist}"):
+                    configs[entry.name] = _config_schema(import_module(entry.module))
             except Exception:  # `plugin list` shows a module that does not load
                 continue
     for name in plugins.triggers:
