@@ -9,7 +9,9 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ class Effects:
     """The state of the process at its making, and the calls since; `find` names the differences."""
 
     def __init__(self) -> None:
+        with suppress(OSError):
+            tempfile.gettempdir()  # its first call in a process writes a file, to see whether it can
         self._calls: list[str] = []
         self._is_on = True
         self._before = {name: read() for name, (read, _) in _STATES.items()}

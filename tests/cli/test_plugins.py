@@ -187,9 +187,7 @@ def test_a_plugin_that_ended_a_process_is_listed_as_such_and_tried_in_one_of_its
         assert (row["status"], row["error"]) == ("failed", "it ends the process that loads it")
 
 
-def test_a_module_that_prints_at_its_import_or_ends_the_program_is_named(
-    told: Told, site: Site, project: Path
-) -> None:
+def test_a_module_that_prints_at_its_import_or_ends_the_program_is_named(told: Told, site: Site, project: Path) -> None:
     code = "import sys\nprint('loud')\nif 'ends' in __name__: sys.exit(3)\n"
     for name in ("tool_ends", "tool_loud", "hooks_loud", "provider_loud"):
         kind = name.replace("_", "-")
