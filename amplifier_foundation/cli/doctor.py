@@ -19,9 +19,16 @@ def doctor(ctx: click.Context, only: str | None, as_json: bool) -> None:
     It looks at trust, permissions, the sandbox, keys, the modes of files, the ports of background sessions, and who is
     told when they need a person. It ends with 1 when something is weak. A protection that is `off` is not in use.
     """
+    from amplifier_core.plugins import load_plugins
+
+    from ..packages.lock import LockUnreadable
     from ..security.checkup import check_plugins, dump, find_all
 
-    plugins = plugins_of(ctx)
+    failure: LockUnreadable | None = None
+    try:
+        plugins = plugins_of(ctx)
+    except LockUnreadable as error:
+        failure, plugins = error, load_plugins(safe_mode=True)
     if only is not None and only not in plugins.registry_of("checkup"):
         raise click.UsageError(f"no package offers the check '{only}'. Install it with: pip install amplifier-{only}")
     findings = list(check_plugins(plugins, only)) if only is not None else find_all(plugins)
@@ -35,5 +42,7 @@ def doctor(ctx: click.Context, only: str | None, as_json: bool) -> None:
             wrap=("FACT", "REMEDY"),
             leave_out=("REMEDY",),
         )
+    if failure is not None:
+        raise failure
     if any(each.state == "weak" for each in findings):
         ctx.exit(exits.FAILED)

@@ -57,6 +57,15 @@ def test_a_person_gets_a_table_with_the_remedies(capsys: pytest.CaptureFixture[s
     assert "a-key" not in out
 
 
+def test_a_damaged_lock_of_plugins_hides_nothing_else(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    (project / ".amplifier").mkdir()
+    (project / ".amplifier" / "plugins.lock").write_text("{")
+    assert invoke(["doctor"]) == exits.USAGE
+    out, err = capsys.readouterr()
+    assert "permissions" in out
+    assert "plugins.lock: it cannot be read" in err
+
+
 def test_trust_that_is_switched_off_is_weak(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
