@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 LINE = 110
 """Longest answer or reason in a line, in characters."""
+END_OF_PATH = 40
+"""Characters of a path that begins a line which is too long."""
 RECENT = 200
 """The newest deliveries, searched for new steps besides the unfinished ones."""
 EVENTS_EACH = 3
@@ -199,9 +201,13 @@ def describe(event: Any) -> str:
 
 
 def first_line(text: str) -> str:
-    """Return the first line of an answer or a reason, safe for a terminal."""
+    """Return the first line of an answer or a reason, safe for a terminal; a long path hides no cause behind it."""
     lines = redact_text(text[:LOOKED_AT]).strip().splitlines()
-    return one_line(lines[0], LINE) if lines else "(no answer)"
+    if not lines:
+        return "(no answer)"
+    path, colon, cause = lines[0].partition(": ")
+    is_long = path[:1] == "/" and len(path) > END_OF_PATH and len(lines[0]) > LINE
+    return one_line(f"…{path[-END_OF_PATH:]}{colon}{cause}" if is_long else lines[0], LINE)
 
 
 @slotted

@@ -227,3 +227,11 @@ def test_the_password_of_a_bundles_address_is_not_echoed(
 def test_an_unknown_option_with_a_secret_is_not_echoed(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
     invoke(["ps", "https://me:hunter2-hunter2@host"])
     assert "https://[REDACTED]@host" in capfd.readouterr().err
+
+
+def test_a_long_path_hides_no_cause_behind_it() -> None:
+    path = f"/dev/shm/{'deep/' * 30}home/amplifier.db"
+    line = first_line(f"{path}: the disk is full; what was acknowledged is kept. Free some space and try again")
+    assert line.startswith("…") and "home/amplifier.db: the disk is full; " in line
+    assert len(line) <= LINE
+    assert first_line("/home/amplifier.db: the disk is full") == "/home/amplifier.db: the disk is full"
