@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 LEFT_OUT = ("LAST EVENT", "FOLDER", "DROPPED", "DONE", "HOSTS", "AT WORK", "TO APPROVE", "WAITING", "DEAD", "STATE")
 """Columns that a narrow terminal does not get, the least important first."""
+STARTING = timedelta(seconds=60)
+"""A process that does not answer may still start."""
 
 
 @click.command(epilog="Example: amplifier ps")
@@ -34,7 +37,7 @@ async def ps(ctx: click.Context, as_json: bool) -> None:
 
     DONE counts events still in the store. DROPPED counts refused and skipped events: amplifier logs tells why. DEAD
     counts events that failed every attempt: amplifier trigger dead. The exit code is 1 while one is degraded or failed,
-    and when their process was killed, or does not answer. A store that cannot be read leaves the counts out.
+    and when their process was killed, or has not answered for a minute. A store that cannot be read leaves the counts out.
     """
     processes, killed = ask_processes(), killed_owners()
     failure: StoreError | None = None
@@ -50,8 +53,14 @@ async def ps(ctx: click.Context, as_json: bool) -> None:
     if failure is not None:
         raise failure
     is_well = not any(row["state"] in ("degraded", "failed") for row in overview.background_sessions)
-    if killed or not is_well or any("problem" in each for each in overview.processes):
+    if killed or not is_well or any(map(_is_silent, overview.processes)):
         ctx.exit(exits.FAILED)
+
+
+def _is_silent(owner: dict[str, Any]) -> bool:
+    """Return whether a process does not answer, though it has had the time to start."""
+    since = str(owner.get("since") or "")
+    return "problem" in owner and (not since or datetime.now(UTC) - datetime.fromisoformat(since) > STARTING)
 
 
 def _print(overview: Overview, killed: list[dict[str, Any]], *, to_json: bool) -> None:

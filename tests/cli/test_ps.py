@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +77,15 @@ def test_what_waits_is_shown_when_nothing_runs(background: Path, capsys: pytest.
     assert err == "Nothing runs. Waiting events are handled by: amplifier up BUNDLE\n"
 
 
+@pytest.mark.parametrize(("seconds", "code"), [(0, exits.OK), (120, exits.FAILED)], ids=["it starts", "it hangs"])
 def test_a_process_that_does_not_answer_is_named(
-    background: Path, home: Path, capsys: pytest.CaptureFixture[str]
+    background: Path, home: Path, capsys: pytest.CaptureFixture[str], seconds: int, code: int
 ) -> None:
     assert invoke(["trigger", "fire", "asked"]) == exits.OK
-    with owner_lock({"bundles": ["echo"], "projects": [project_of()], "socket": str(home / "none.sock")}):
-        assert invoke(["ps"]) == exits.FAILED
+    since = (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()
+    facts = {"bundles": ["echo"], "projects": [project_of()], "socket": str(home / "none.sock"), "since": since}
+    with owner_lock(facts):
+        assert invoke(["ps"]) == code
     out, err = capsys.readouterr()
     assert f"process {os.getpid()} does not answer" in err
     assert "echo/asked          unknown  1" in out

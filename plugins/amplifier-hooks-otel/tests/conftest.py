@@ -85,11 +85,11 @@ class Site:
         killer.start()
         return process
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run the program to its end; it ends with 0."""
+    def run(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> subprocess.CompletedProcess[str]:
+        """Run the program to its end; it ends with one of these codes."""
         with self.start(*arguments) as process:
             out, err = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0, err
+        assert process.returncode in codes, err
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     @contextmanager
@@ -109,7 +109,8 @@ class Site:
     def is_up(self, process: subprocess.Popen[str]) -> bool:
         """Return whether the background sessions run, by `amplifier ps`."""
         assert process.poll() is None, process.communicate()
-        states = [row["state"] for row in json.loads(self.run("ps", "--json").stdout)["data"]["background_sessions"]]
+        told = self.run("ps", "--json", codes=(0, 1)).stdout  # 1 until the process in place of a killed one has begun
+        states = [row["state"] for row in json.loads(told)["data"]["background_sessions"]]
         return bool(states) and set(states) == {"running"}
 
     def until(self, holds: Callable[[], bool]) -> None:
@@ -121,7 +122,7 @@ class Site:
 
     def describe(self) -> str:
         """Return what the program says of its sessions."""
-        return self.run("session", "tree", "--all").stdout + self.run("ps").stdout
+        return self.run("session", "tree", "--all").stdout + self.run("ps", codes=(0, 1)).stdout
 
     def kill(self, process: subprocess.Popen[str]) -> None:
         """Kill the program; a process of its own that stalls finds its program gone before it is killed, too."""
