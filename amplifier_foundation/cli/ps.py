@@ -37,7 +37,8 @@ async def ps(ctx: click.Context, as_json: bool) -> None:
 
     DONE counts events still in the store. DROPPED counts refused and skipped events: amplifier logs tells why. DEAD
     counts events that failed every attempt: amplifier trigger dead. The exit code is 1 while one is degraded or failed,
-    and when their process was killed, or has not answered for a minute. A store that cannot be read leaves the counts out.
+    and when their process was killed, or has not answered for a minute. A store that cannot be read leaves the counts
+    out.
     """
     processes, killed = ask_processes(), killed_owners()
     failure: StoreError | None = None
