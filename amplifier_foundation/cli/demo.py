@@ -171,7 +171,9 @@ async def _print_result(store: DurableStore, project: str, fork: SessionRecord, 
     print_session_tree(roots, "Sessions", out)
     out.print("\nEvents and the sessions they woke")
     for delivery in sorted(deliveries, key=lambda each: each.created):
-        out.print(f"  {describe_event(delivery.event)}  →  {delivery.session_id} ({delivery.state})", markup=False)
+        out.print(
+            f"  {describe_event(delivery.event)}  →  {delivery.session_id or '-'} ({delivery.state})", markup=False
+        )
     out.print("\nContinue with:")
     for command in (
         f"session show {fork.session_id}",
