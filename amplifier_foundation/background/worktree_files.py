@@ -22,7 +22,7 @@ def is_whole(path: str, above: Git, commit: str) -> bool:
     if os.path.lexists(f"{path}/.git"):
         return True
     names = above.run("ls-tree", "-r", "-z", "--name-only", commit).split("\0")[:-1]
-    return any(os.path.lexists(f"{path}/{each}") for each in names) if names else os.path.isdir(path)  # noqa: PTH112
+    return any(os.path.lexists(f"{path}/{each}") for each in names) if names else Path(path).is_dir()
 
 
 def require_whole(path: str, above: Git, commit: str) -> None:

@@ -158,8 +158,8 @@ class Worktree:
         known = above.find_commit(self._ref)
         tip = known or self.base
         if is_finished:
-            require_whole(self.path, self._above, self.base)
-        if is_whole(self.path, above, self.base):
+            require_whole(self.path, above, self.base)
+        if is_finished or is_whole(self.path, above, self.base):
             nested = remove_nested(self.path)
             tree, skipped = self._write_tree(tip)
             if tree != above.run("rev-parse", f"{tip}^{{tree}}").strip():

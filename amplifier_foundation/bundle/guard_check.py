@@ -49,16 +49,16 @@ _LARGEST = 2**20
 
 def check_guards(bundle: Bundle, modules: Collection[str]) -> Iterator[Problem]:
     """Yield a warning for each name in a guard or preference that is misspelt; `modules` are the installed ones."""
-    named: list[tuple[KeyPath, str, Collection[str]]] = []
     code = read_code_of_tools(bundle) if bundle.permissions or bundle.hooks else None
     if code is not None:
         from .importing.claude_agents import TOOLS as OF_CLAUDE_CODE
 
         own = [name for names in TOOLS.values() for name in names]
-        named = [*names_in_rules(bundle, own), *names_in_matchers(bundle, [*own, *OF_CLAUDE_CODE, *MORE_NAMES])]
-    for path, name, known in named:
-        if name not in known and not name.startswith("mcp__") and not re.search(rf"\b{re.escape(name)}\b", code or ""):
-            yield from _warn(bundle, path, f"no tool is called '{name}'", name, known)
+        named = [(each, own) for each in names_in_rules(bundle)]
+        named += [(each, [*own, *OF_CLAUDE_CODE, *MORE_NAMES]) for each in names_in_matchers(bundle)]
+        for (path, name), known in named:
+            if not (name in known or name.startswith("mcp__") or re.search(rf"\b{re.escape(name)}\b", code)):
+                yield from _warn(bundle, path, f"no tool is called '{name}'", name, known)
     providers = [each for each in {*OURS, *modules} if each.startswith("provider-")]
     known = [*providers, *(each.removeprefix("provider-") for each in providers)]
     for path, plan, name in preferred_providers(bundle):
@@ -74,7 +74,8 @@ def _warn(bundle: Bundle, path: KeyPath, message: str, name: str, known: Collect
 
     same_case = {each.lower(): each for each in known}
     close = get_close_matches(name.lower(), same_case, n=1, cutoff=0.8)
-    for meant in [OF_CLAUDE_CODE[name]] if name in OF_CLAUDE_CODE else map(same_case.__getitem__, close):
+    meant = OF_CLAUDE_CODE.get(name) or (same_case[close[0]] if close else None)
+    if meant is not None:
         place = origin(bundle, path) or place_of(bundle, *map(str, path))
         yield warning_at(place, "AMP122", f"{message}, so this has no effect; did you mean '{meant}'?")
 
@@ -95,17 +96,17 @@ def read_code_of_tools(bundle: Bundle) -> str | None:
     return None if any(each.bundle for each in bundle.background_sessions) else "\n".join(found.values())
 
 
-def names_in_rules(bundle: Bundle, known: Collection[str]) -> Iterator[tuple[KeyPath, str, Collection[str]]]:
-    """Yield the place of each rule of a bundle about one tool, the tool's name, and the names that it may be."""
+def names_in_rules(bundle: Bundle) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the place of each rule of a bundle about one tool, and the tool's name."""
     for effect in ("deny", "ask", "allow"):
         rules = bundle.permissions.get(effect)
         for at, rule in enumerate(rules if isinstance(rules, list) else ()):
             name = re.match(r"\s*([\w.-]+)\s*(?:\(|$)", str(rule))
             if name is not None:
-                yield ("permissions", effect, at), name[1], known
+                yield ("permissions", effect, at), name[1]
 
 
-def names_in_matchers(bundle: Bundle, known: Collection[str]) -> Iterator[tuple[KeyPath, str, Collection[str]]]:
+def names_in_matchers(bundle: Bundle) -> Iterator[tuple[KeyPath, str]]:
     """Yield the same for each tool in the matchers of `hooks-shell`; an expression that is no name is left out."""
     for at, entry in enumerate(bundle.hooks):
         events: Any = (entry.get("config") or {}).get("hooks") if entry.get("module") == "hooks-shell" else None
@@ -115,16 +116,15 @@ def names_in_matchers(bundle: Bundle, known: Collection[str]) -> Iterator[tuple[
                 pattern = each.get("matcher") if isinstance(each, dict) else None
                 for name in str(pattern or "").split("|"):
                     if re.fullmatch(r"[\w-]+", name):
-                        yield ("hooks", at, "config", "hooks", event, number, "matcher"), name, known
+                        yield ("hooks", at, "config", "hooks", event, number, "matcher"), name
 
 
 def preferred_providers(bundle: Bundle) -> Iterator[tuple[KeyPath, Mapping[str, Any], str]]:
     """Yield the place of each preferred provider, the plan that it is looked up in, and its name."""
     plans: list[tuple[KeyPath, Any, Any]] = [(("session", KEY), bundle.session.get(KEY), None)]
     for agent, config in bundle.agents.items():
-        plans += (
-            [(("agents", agent, KEY), config.get(KEY), config.get("providers"))] if isinstance(config, dict) else []
-        )
+        if isinstance(config, dict):
+            plans.append((("agents", agent, KEY), config.get(KEY), config.get("providers")))
     for path, preferences, more in plans:
         plan = {"providers": [*bundle.providers, *(more if isinstance(more, list) else ())]}
         for at, each in enumerate(preferences if isinstance(preferences, list) else ()):

@@ -61,15 +61,12 @@ bundle_option = click.option(
 
 
 def plugins_of(ctx: click.Context) -> Plugins:
-    """Load the plugins; `--safe-mode` loads none. Raises `LockUnreadable`: with it, each plugin would be refused."""
+    """Load the plugins; `--safe-mode` loads none. Raises `LockUnreadable`."""
     from amplifier_core.plugins import load_plugins
 
-    from ..packages.gate import find_lock
     from ..paths import data_home, make_private
 
-    is_safe = bool((ctx.obj or {}).get("safe_mode"))
-    if not is_safe:
-        find_lock()
+    is_safe = _is_safe(ctx)
     marks: Path | None = None
     with suppress(StoreUnavailable):  # a command that needs the folder reports it
         marks = make_private(data_home())
@@ -83,15 +80,21 @@ def storage_plugins(ctx: click.Context) -> Plugins:
     """
     from amplifier_core.plugins import load_plugins
 
+    is_safe = _is_safe(ctx)
+    name = _storage_name(storage_setting())
+    only = {"AMPLIFIER_LOAD_PLUGINS": name, **os.environ}
+    plugins = load_plugins(environ=only, safe_mode=is_safe)
+    return plugins if name in plugins.storages else plugins_of(ctx)
+
+
+def _is_safe(ctx: click.Context) -> bool:
+    """Return whether no plugin is to be loaded. Raises `LockUnreadable` if some are: each would be refused."""
     from ..packages.gate import find_lock
 
     is_safe = bool((ctx.obj or {}).get("safe_mode"))
     if not is_safe:
         find_lock()
-    name = _storage_name(storage_setting())
-    only = {"AMPLIFIER_LOAD_PLUGINS": name, **os.environ}
-    plugins = load_plugins(environ=only, safe_mode=is_safe)
-    return plugins if name in plugins.storages else plugins_of(ctx)
+    return is_safe
 
 
 def storage_setting() -> Any:

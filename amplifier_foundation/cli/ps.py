@@ -53,8 +53,8 @@ async def ps(ctx: click.Context, as_json: bool) -> None:
     _print(overview, killed, to_json=as_json)
     if failure is not None:
         raise failure
-    is_well = not any(row["state"] in ("degraded", "failed") for row in overview.background_sessions)
-    if killed or not is_well or any(map(_is_silent, overview.processes)):
+    is_unwell = any(row["state"] in ("degraded", "failed") for row in overview.background_sessions)
+    if killed or is_unwell or any(map(_is_silent, overview.processes)):
         ctx.exit(exits.FAILED)
 
 
@@ -88,15 +88,17 @@ def _print(overview: Overview, killed: list[dict[str, Any]], *, to_json: bool) -
             advice = f"If it is gone for good: amplifier host adopt {each['host']}"
             click.echo(f"Host {each['host']} has given no sign since {since}. {advice}", err=True)
     for each in killed:
-        folders = ", ".join(map(shorten_home, sorted(set(each.get("projects") or ()))))
         advice = "Start it again with: amplifier up; or forget it with: amplifier stop --all"
-        click.echo(f"amplifier: process {each.get('pid')} of {folders} was killed. {advice}", err=True)
+        click.echo(f"amplifier: process {each.get('pid')} of {_folders_of(each)} was killed. {advice}", err=True)
     if not owners and not hosts and not killed:
         waits = any(row["waiting"] or row["at_work"] for row in rows)
         advice = "Waiting events are handled by" if waits else "Start with"
         click.echo(f"Nothing runs. {advice}: amplifier up BUNDLE", err=True)
     for owner in owners:
-        folders = ", ".join(map(shorten_home, sorted(set(owner.get("projects") or ()))))
-        since = timestamp(owner.get("since"))
+        since, folders = timestamp(owner.get("since")), _folders_of(owner)
         text = f"Process {owner.get('pid')} since {since} in {folders}. Stop it there with: amplifier stop --all"
         click.echo(f"amplifier: {owner['problem']}" if "problem" in owner else text, err=True)
+
+
+def _folders_of(owner: dict[str, Any]) -> str:
+    return ", ".join(map(shorten_home, sorted(set(owner.get("projects") or ()))))

@@ -93,8 +93,7 @@ def test_a_process_that_does_not_answer_is_named(
 
 HOLDS = """
 import os, signal, sys
-from amplifier_foundation.operations.columns import shorten_home
-from amplifier_foundation.sessions.lock import killed_owners, owner_lock
+from amplifier_foundation.sessions.lock import owner_lock
 with owner_lock({"bundles": ["echo"], "projects": [sys.argv[1]]}):
     os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -205,16 +205,21 @@ async def test_a_kill_at_any_step_loses_nothing_and_makes_nothing_twice(tmp_path
     project.assert_merged_once()
 
 
-async def test_a_session_killed_in_its_turn_goes_on_in_the_same_worktree(tmp_path: Path) -> None:
-    require("git")
-    (tmp_path / "dying.py").write_text(DYING)
+def dying_project(folder: Path) -> Project:
+    """A project whose session writes a file, and kills its process the first time."""
+    (folder / "dying.py").write_text(DYING)
     rules = [
         RULES[0],
         {"when": {"tool": "write_file"}, "call": {"tool": "die", "input": {}}},
         {"when": {"tool": "die"}, "say": "Wrote it"},
     ]
-    dying = {"module": "tool-die", "source": str(tmp_path / "dying.py")}
-    project = Project(tmp_path, rules, tools=[{"module": "tool-filesystem"}, dying])
+    dying = {"module": "tool-die", "source": str(folder / "dying.py")}
+    return Project(folder, rules, tools=[{"module": "tool-filesystem"}, dying])
+
+
+async def test_a_session_killed_in_its_turn_goes_on_in_the_same_worktree(tmp_path: Path) -> None:
+    require("git")
+    project = dying_project(tmp_path)
     await project.fire()
     assert project.run("up", "--once").returncode == -signal.SIGKILL
     assert project.git("for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines() == ["issue-7", "main"]
@@ -230,14 +235,7 @@ async def test_a_worktree_that_was_removed_meanwhile_is_told_and_deletes_nothing
     tmp_path: Path, in_its_place: str
 ) -> None:
     require("git")
-    (tmp_path / "dying.py").write_text(DYING)
-    rules = [
-        RULES[0],
-        {"when": {"tool": "write_file"}, "call": {"tool": "die", "input": {}}},
-        {"when": {"tool": "die"}, "say": "Wrote it"},
-    ]
-    dying = {"module": "tool-die", "source": str(tmp_path / "dying.py")}
-    project = Project(tmp_path, rules, tools=[{"module": "tool-filesystem"}, dying])
+    project = dying_project(tmp_path)
     tip = project.git("rev-parse", "main")
     await project.fire()
     assert project.run("up", "--once").returncode == -signal.SIGKILL

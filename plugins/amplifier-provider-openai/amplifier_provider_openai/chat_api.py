@@ -231,9 +231,8 @@ class Answer:
         function = call.function
         same = (each for each in reversed(self.parts) if each.kind == "tool_use" and each.index == call.index)
         part = next(same, None)
-        if part is None or (
-            call.id and function and function.name and call.id != part.call_id
-        ):  # some count from 0 again
+        is_named = bool(call.id and function and function.name)
+        if part is None or (is_named and call.id != part.call_id):  # some services count from 0 again
             part = Part("tool_use", call.index, call_id=call.id or f"call_{call.index}", name=function.name or "")
             await self._begin(part, name=part.name)
         part.text += (function.arguments if function else None) or ""

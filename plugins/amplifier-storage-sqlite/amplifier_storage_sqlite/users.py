@@ -18,7 +18,7 @@ def find_users(path: Path) -> list[str]:
     file, pids = path.stat(), set[int]()
     for descriptor in iglob("/proc/[0-9]*/fd/*"):  # noqa: PTH207 - that of pathlib fails when a process ends meanwhile
         with suppress(OSError):  # it was closed meanwhile
-            if os.path.samestat(os.stat(descriptor), file):  # noqa: PTH116
+            if os.path.samestat(Path(descriptor).stat(), file):
                 pids.add(int(descriptor.split("/")[2]))
     found = []
     for pid in sorted(pids - {os.getpid()}):

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from ..conftest import playbook
+
 OpenBench = Callable[..., Any]
 
 OUT = {"kind": "ProviderUnavailableError", "status_code": 503}
@@ -143,25 +145,13 @@ async def test_an_unfinished_answer_is_dead_at_once_with_its_reason(
     assert (record.status, record.error) == ("failed", dead.reason)
 
 
-ASKING = """
-from amplifier_core import ChatResponse, ProviderInfo, ToolCall, ToolCallBlock
-
-class Asking:
-    name = "asking"
-    def get_info(self): return ProviderInfo(id="asking", display_name="Asking")
-    async def list_models(self): return []
-    def parse_tool_calls(self, response): return list(response.tool_calls or ())
-    async def complete(self, request, **kwargs):
-        call = ToolCall(id=f"c{len(request.messages)}", name="glob", arguments={"pattern": "*.md"})
-        block = ToolCallBlock(id=call.id, name=call.name, input=call.arguments)
-        return ChatResponse(content=[block], tool_calls=[call])
+ASKING = [{"when": when, "call": {"tool": "glob"}} for when in ({"user": "."}, {"tool": "glob"})]
+DENYING = """
+from amplifier_core.models import HookResult
 
 async def mount(coordinator, config):
-    if config.get("denies"):
-        from amplifier_core.models import HookResult
-        async def deny(event, data): return HookResult(action="deny", reason="the guard is broken")
-        coordinator.hooks.register("prompt:submit", deny)
-    await coordinator.mount("providers", Asking())
+    async def deny(event, data): return HookResult(action="deny", reason="the guard is broken")
+    coordinator.hooks.register("prompt:submit", deny)
 """
 
 
@@ -172,9 +162,10 @@ async def mount(coordinator, config):
 async def test_a_turn_that_stopped_before_an_answer_is_dead_with_its_reason(
     open_bench: OpenBench, tmp_path: Path, denies: bool, told: str, accepts: bool
 ) -> None:
-    (tmp_path / "asking.py").write_text(ASKING)
+    (tmp_path / "denying.py").write_text(DENYING)
     sections = {
-        "providers": [{"module": "provider-asking", "source": "./asking.py", "config": {"denies": denies}}],
+        "providers": playbook(ASKING),
+        "hooks": [{"module": "hooks-denying", "source": "./denying.py"}] if denies else [],
         "session": {"orchestrator": {"module": "loop-basic", "config": {"max_iterations": 2}}},
     }
     async with open_bench(**sections) as bench:
