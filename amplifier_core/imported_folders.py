@@ -30,10 +30,6 @@ def find_files(folder: Path) -> Files:
 
 def forget(before: Files, now: Files) -> dict[str, ModuleType]:
     """Take what was imported of these files out of `sys.modules`, so that it is imported anew; return it by name."""
-    for file in before.keys() & now.keys():
-        if before[file] != now[file]:
-            with suppress(OSError):  # compiled code knows its source by its size and second alone
-                Path(importlib.util.cache_from_source(file)).unlink()
     importlib.invalidate_caches()
     files = before.keys() | now.keys()
     modules = [(name, each) for name, each in [*sys.modules.items()] if name != "__main__"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .imported_folders import Files, find_files, forget, may_keep_name
 from .loader import ModuleValidationError
+from .source_files import SourceLoader, import_from_source
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,11 +22,12 @@ def import_from_path(module_id: str, path: Path) -> ModuleType:
 
     Changed code is imported anew: a file is known by its content, a folder by the sizes and times of its Python files.
     What was imported before stays with who has it. A package keeps its name unless another module or a library has
-    it: two of one name must not get each other's parts.
+    it: two of one name must not get each other's parts. Bytecode beside it is not looked at.
     """
     if path.is_file():
         return _import(_own_name(path.read_bytes() + str(path).encode()), path, None)
     package = find_package(module_id, path)
+    import_from_source(str(path))
     file = package / "__init__.py"
     with _importing.setdefault(str(path), threading.RLock()):
         files, before = find_files(path), _imported.get(path)
@@ -74,7 +76,8 @@ def _import_locked(name: str, file: Path, search: list[str] | None) -> ModuleTyp
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == str(file):
         return known
-    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=search)
+    loader = SourceLoader(name, str(file)) if file.suffix == ".py" else None
+    spec = importlib.util.spec_from_file_location(name, file, loader=loader, submodule_search_locations=search)
     if spec is None or spec.loader is None:
         raise ModuleValidationError(f"{file} cannot be imported", reason_code="invalid_package_layout")
     module = importlib.util.module_from_spec(spec)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.errors import AmplifierError
 
 from ..bundle.sources import find_bundle_commands
-from .trust_files import drop_bytecode, find_code, is_below, owner_of, path_of
+from .trust_files import find_code, is_below, owner_of, path_of
 from .trust_ledger import Entry, Ledger, TrustUnreadable, changed_files
 from .trust_texts import find_strange_texts
 
@@ -141,7 +141,6 @@ def trust_content(content: Content) -> None:
     """Trust a content from now on, as it was when it was looked at. Raises the errors of `Ledger.put`."""
     import time
 
-    drop_bytecode([*content.folders, *content.files])
     Ledger().put(content.place, Entry(content.uid, content.files, content.folders, time.time()))
 
 

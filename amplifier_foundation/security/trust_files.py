@@ -4,14 +4,13 @@ A file counts as changed by its bytes. Its stamp (size, times, inode) only spare
 set by a program, and a file changed within `SETTLED` seconds before its reading is read again.
 """
 # Paths are text here: all files of code are looked at before each session.
-# ruff: noqa: PTH100, PTH108, PTH112, PTH114, PTH116, PTH118, PTH120, PTH123, PTH208
+# ruff: noqa: PTH100, PTH112, PTH116, PTH118, PTH123
 
 from __future__ import annotations
 
 import os
 import stat
 import time
-from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -87,7 +86,7 @@ def read_seen(path: str) -> Seen:
 def find_code(source: Path | str) -> Iterator[str]:
     """Yield the files of code at a `source`: the file itself, or those in the folder, also behind links.
 
-    Bytecode counts where Python would run it without a look at its source.
+    What is compiled in `__pycache__` does not count: it is never run (`amplifier_core.source_files`).
     """
     if not os.path.isdir(source):
         yield path_of(source)
@@ -98,32 +97,5 @@ def find_code(source: Path | str) -> Iterator[str]:
             inner.clear()
             continue
         seen.add(real)
-        if "__pycache__" in inner:
-            yield from _find_unchecked(os.path.join(folder, "__pycache__"))
         inner[:] = [each for each in inner if each not in SKIPPED and not each.startswith(".")]
         yield from (os.path.join(folder, name) for name in names if name.lower().endswith(SUFFIXES))
-
-
-def _find_unchecked(folder: str) -> Iterator[str]:
-    """Yield the bytecode that is never compared with its source: PEP 552, flags without the bit for a check."""
-    for name in sorted(os.listdir(folder)):
-        path = os.path.join(folder, name)
-        if name.endswith(".pyc") and read_stamp(path) is not None:
-            with suppress(OSError), open(path, "rb") as file:
-                if int.from_bytes(file.read(8)[4:8], "little") & 0b11 == 0b01:
-                    yield path
-
-
-def drop_bytecode(sources: Iterable[str]) -> None:
-    """Remove the bytecode beside sources: a stranger's may do something else than its source, which is shown."""
-    for source in sources:
-        folders = (
-            [source, *(top for top, _, _ in os.walk(source))] if os.path.isdir(source) else [os.path.dirname(source)]
-        )
-        for folder in dict.fromkeys(os.path.join(each, "__pycache__") for each in folders):
-            if os.path.islink(folder) or not os.path.isdir(folder):
-                continue
-            for name in os.listdir(folder):
-                if name.endswith(".pyc"):
-                    with suppress(OSError):
-                        os.unlink(os.path.join(folder, name))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import py_compile
 import subprocess
 import sys
 import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from py_compile import PycInvalidationMode
 from typing import Any
 
 import pytest
@@ -105,15 +107,31 @@ def test_a_new_file_in_a_folder_of_code_is_a_change(stranger: Path, capsys: pyte
     bundle.write_text(bundle.read_text().replace("./own.py", "./code"))
     invoke(["trust", "-y"])
     assert said(capsys, "run", "hello")[0] == exits.OK
-    assert said(capsys, "run", "hello")[0] == exits.OK, "bytecode is no change"
     (stranger / "code" / "helper.py").write_text("")
     assert "(code/helper.py)" in said(capsys, "run", "hello")[2]
     (stranger / "code" / "helper.py").unlink()
     assert said(capsys, "run", "hello")[0] == exits.OK
-    cache = package / "__pycache__"
-    cache.mkdir(exist_ok=True)
-    (cache / "more.cpython-311.pyc").write_bytes(b"\xa7\r\r\n\x01\0\0\0" + bytes(8))
-    assert "more.cpython-311.pyc" in said(capsys, "run", "hello")[2], "it is never compared with its source"
+
+
+@pytest.mark.parametrize("own", ["own.py", "code/amplifier_module_hooks_own/__init__.py"])
+@pytest.mark.parametrize("mode", [PycInvalidationMode.TIMESTAMP, PycInvalidationMode.UNCHECKED_HASH])
+def test_bytecode_beside_what_is_trusted_is_never_run(
+    own: str, mode: PycInvalidationMode, stranger: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = stranger / own
+    source.parent.mkdir(parents=True, exist_ok=True)
+    (stranger / "own.py").rename(source)
+    bundle = stranger / "bundle.md"
+    bundle.write_text(bundle.read_text().replace("./own.py", "./own.py" if own == "own.py" else "./code"))
+    invoke(["trust", "-y"])
+    stat = source.stat()
+    source.write_text(OWN.format(text="other"))
+    os.utime(source, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    py_compile.compile(str(source), invalidation_mode=mode, doraise=True)
+    source.write_text(OWN.format(text="first"))
+    os.utime(source, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert said(capsys, "run", "hello")[0] == exits.OK
+    assert ran(source.parent) == "first"
 
 
 def test_what_is_included_and_what_background_sessions_run_belongs_to_it(

@@ -16,7 +16,7 @@ from amplifier_core.storage import DurableStore
 from amplifier_foundation import load_bundle
 from amplifier_foundation.security import NotTrusted, load_trusted, trust, trust_files, trust_ledger
 from amplifier_foundation.security.trust import find_problem, inspect_bundle, trust_content
-from amplifier_foundation.security.trust_files import Seen, drop_bytecode, find_code, path_of, read_seen
+from amplifier_foundation.security.trust_files import Seen, find_code, path_of, read_seen
 from amplifier_foundation.security.trust_ledger import MAX_TEXTS, Entry, Ledger
 from amplifier_foundation.spawning.conversation import converse
 
@@ -118,15 +118,6 @@ def test_code_behind_links_and_in_circles_is_found(tmp_path: Path) -> None:
     assert read_seen(str(code / "gone.py")).digest == trust_files.MISSING
     os.mkfifo(code / "pipe.py")
     assert read_seen(str(code / "pipe.py")).digest == trust_files.MISSING
-
-
-def test_bytecode_of_strangers_goes_when_their_source_is_trusted(tmp_path: Path) -> None:
-    cache = tmp_path / "code" / "__pycache__"
-    cache.mkdir(parents=True)
-    (cache / "x.pyc").write_bytes(b"evil")
-    (cache / "notes.txt").touch()
-    drop_bytecode([str(tmp_path / "code")])
-    assert [each.name for each in cache.iterdir()] == ["notes.txt"]
 
 
 async def test_a_program_that_loads_a_bundle_is_not_asked(place: str, store: DurableStore, plugins: Plugins) -> None:
