@@ -59,5 +59,5 @@ def missing_from(bundles: Iterable[Bundle], *, modules: Collection[str], trigger
 
 
 def pip_command(requirement: str) -> list[str]:
-    """Return the command to install `requirement` into the running environment."""
-    return [sys.executable, "-m", "pip", "install", "--no-input", "--disable-pip-version-check", requirement]
+    """Return the command to install `requirement` into this environment; it runs no code of the current folder."""
+    return [sys.executable, "-P", "-m", "pip", "install", "--no-input", "--disable-pip-version-check", requirement]

@@ -499,7 +499,7 @@ def test_a_dry_run_prints_the_commands_and_nothing_is_installed_unasked(capsys: 
     Path(".amplifier/settings.yaml").write_text("storage: storage-cloud\n")
     code, out, err = run(capsys, "install", "--dry-run")
     assert code == exits.OK
-    pip = f"{sys.executable} -m pip install --no-input --disable-pip-version-check"
+    pip = f"{sys.executable} -P -m pip install --no-input --disable-pip-version-check"
     assert out.splitlines() == [
         f"{pip} git+https://host/hammer@v1",
         f"{pip} bells",
@@ -557,7 +557,7 @@ def test_what_is_missing_is_installed_for_real_and_then_there(environment: Path)
     done = in_environment(environment, "install", "--yes")
     assert done.returncode == exits.OK, done.stderr
     assert done.stdout.count("\n") == 1
-    assert done.stdout.startswith(f"{environment} -m pip install")
+    assert done.stdout.startswith(f"{environment} -P -m pip install")
     assert "Successfully installed amplifier-module-tool-hammer-1.0" in done.stderr
     assert in_environment(environment, "install").stdout == "Nothing is missing.\n"
     assert in_environment(environment, "validate").stdout == "bundle.md: valid\n"

@@ -21,7 +21,7 @@ def try_agent() -> Iterator[Mapping[str, str]]:
     """Yield what an editor would find."""
     with tempfile.TemporaryDirectory(prefix="amplifier-acp-") as folder:
         process = subprocess.Popen(
-            [sys.executable, "-m", "amplifier_foundation", "acp"],
+            [sys.executable, "-P", "-m", "amplifier_foundation", "acp"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

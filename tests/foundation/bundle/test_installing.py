@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def test_a_source_that_pip_can_take_provides_a_module(source: str | None, wanted
 
 
 def test_pip_installs_where_this_program_runs() -> None:
-    assert pip_command("x")[:4] == [sys.executable, "-m", "pip", "install"]
+    assert pip_command("x")[:5] == [sys.executable, "-P", "-m", "pip", "install"]
 
 
 def test_the_names_of_our_packages_are_those_of_the_plugins() -> None:
@@ -130,3 +131,11 @@ def test_an_unknown_module_is_installed_from_its_source_or_its_package(write: An
     )
     told = [problem.message for problem in check_names(bundle, (), INSTALLED)]
     assert [message.partition(" with: ")[2] for message in told] == ["amplifier bundle install", "pip install their-b"]
+
+
+def test_a_folder_with_a_pip_of_its_own_does_not_get_to_run_it(tmp_path: Path) -> None:
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip" / "__main__.py").write_text("open('ran', 'w')")
+    said = subprocess.run(pip_command("./missing"), cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "missing" in said.stderr
+    assert not (tmp_path / "ran").exists()
