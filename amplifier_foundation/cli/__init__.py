@@ -18,6 +18,7 @@ from amplifier_core.errors import AmplifierError
 
 from ..cli import exits
 from .advice import with_advice
+from .interrupting import interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -188,7 +189,7 @@ def main(args: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     import signal
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, interrupt)
     if COMPLETE in os.environ:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - nothing may stand beside a line that is typed
     if isinstance(sys.stdout, io.TextIOWrapper):

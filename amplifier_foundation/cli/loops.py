@@ -8,6 +8,8 @@ from functools import partial, wraps
 from types import coroutine
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from .interrupting import interrupts_to_loop
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
 
@@ -32,7 +34,8 @@ def run_async(work: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine to its end, and let the processes of its sessions end."""
     import asyncio
 
-    return asyncio.run(run_to_end(work))
+    with interrupts_to_loop():
+        return asyncio.run(run_to_end(work))
 
 
 async def run_to_end(work: Coroutine[Any, Any, Result]) -> Result:

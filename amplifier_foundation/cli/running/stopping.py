@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from amplifier_core.cancellation import as_failure
 
 from ...documents.safe_text import plain
+from ..interrupting import interrupt
 from .terminal import tell
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def handler_of(loop: asyncio.AbstractEventLoop, press: Callable[[], None]) -> Ca
         nonlocal presses
         presses += 1
         if presses >= PATIENCE:
-            raise KeyboardInterrupt
+            interrupt(number, frame)
         loop.call_soon_threadsafe(press)
 
     return on_signal
