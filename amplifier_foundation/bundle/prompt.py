@@ -59,9 +59,11 @@ class SystemPrompt:
         return read.text
 
     def _read(self) -> _Read:
+        from amplifier_core.permissions import is_secret
+
         from ..mentions import ContentDeduplicator, MentionResult, context_block, load_mentions_sync, warn
         from ..mentions.files import read_text
-        from ..mentions.loading import MAX_FILE_BYTES
+        from ..mentions.loading import MAX_FILE_BYTES, SECRET
 
         bundle, kept = self._bundle, ContentDeduplicator()
         resolver = mention_resolver(bundle, self._working_dir)
@@ -69,6 +71,8 @@ class SystemPrompt:
         for name, path in bundle.context.items():
             try:
                 real = path.resolve()
+                if is_secret(f"{path}") or is_secret(f"{real}"):
+                    raise ValueError(SECRET)
                 content = read_text(real, MAX_FILE_BYTES)
             except (OSError, RuntimeError, ValueError) as error:
                 reason = f"{path}: {getattr(error, 'strerror', None) or error}"

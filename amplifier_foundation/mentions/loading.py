@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_core.frozen import frozen
+from amplifier_core.permissions.protected import is_secret
 
 from .files import ContentDeduplicator, read_text
 from .mention_resolver import BaseMentionResolver
@@ -28,6 +29,8 @@ MAX_MENTIONS = 10_000
 HINTS = 20
 """Failed mentions of one text with a suggestion; each searches a folder."""
 
+SECRET = "its name says that it holds secrets, so it is not read"
+"""The error of such a file."""
 PROSE = frozenset({"", ".markdown", ".md", ".mdx", ".rst", ".txt"})
 """Suffixes of files searched for mentions; in code, `@` begins a decorator."""
 
@@ -119,12 +122,14 @@ class _Loading:
     def _follow(self, waiting: _Waiting) -> MentionResult:
         mention, resolver, depth = waiting
         try:
-            path = resolver.resolve(mention)
-            path = None if path is None else Path(os.path.realpath(path))
+            named = resolver.resolve(mention)
+            path = None if named is None else Path(os.path.realpath(named))
         except (OSError, RuntimeError, ValueError) as error:  # pathlib raises each of them for some path
             return MentionResult(mention, error=_reason(error))
         if path is None:
             return MentionResult(mention, error=self._explain(mention, resolver))
+        if is_secret(f"{named}") or is_secret(f"{path}"):
+            return MentionResult(mention, path, error=SECRET)
         self._deduplicator.add_mention(path, mention)
         if path in self._opened:
             return MentionResult(mention, path, error=self._opened[path])

@@ -18,6 +18,7 @@ from amplifier_foundation.bundle import (
     problems_of,
 )
 from amplifier_foundation.bundle.includes import include_tree
+from amplifier_foundation.bundle.prompt import SystemPrompt
 from amplifier_foundation.documents.positions import Place
 from amplifier_foundation.documents.problems import warning_at
 
@@ -369,6 +370,15 @@ def test_paths_stay_relative_to_the_bundle_that_wrote_them(write: Any, folder: P
         str(folder / "base/workers/v"),
         "other",
     ]
+
+
+async def test_no_context_and_no_mention_brings_secrets_into_a_prompt(write: Any, folder: Path) -> None:
+    for name in (".env", "id_rsa", "rules.md"):
+        (folder / name).write_text(f"text of {name}, @id_rsa")
+    loaded = load_bundle_sync(write("context: {include: [.env, rules.md]}\n"))
+    prompt = await SystemPrompt(loaded, folder)()
+    assert "text of rules.md" in prompt
+    assert "text of .env" not in prompt and "text of id_rsa" not in prompt
 
 
 def test_a_program_gives_background_sessions_as_mappings_and_they_are_checked(folder: Path) -> None:

@@ -15,7 +15,7 @@ from amplifier_foundation.mentions import (
     load_mentions,
     load_mentions_sync,
 )
-from amplifier_foundation.mentions.loading import HINTS, MAX_BYTES, MAX_FILE_BYTES, MAX_FILES, MAX_MENTIONS
+from amplifier_foundation.mentions.loading import HINTS, MAX_BYTES, MAX_FILE_BYTES, MAX_FILES, MAX_MENTIONS, SECRET
 
 from .conftest import Write
 
@@ -220,3 +220,14 @@ def test_mentions_without_end_end_with_one_result_for_all_others(write: Write, r
     assert results[-1] == MentionResult(
         f"@kti:{MAX_MENTIONS - 2}", error="this and all further mentions are left out: the limit is 10,000"
     )
+
+
+def test_a_file_whose_name_says_that_it_holds_secrets_is_not_read(write: Write, resolver: BaseMentionResolver) -> None:
+    for name in (".env", ".aws/credentials", "keys/id_rsa"):
+        write(f"work/{name}", "SECRET")
+    write("work/plain.md", "@.env")
+    Path("notes.md").symlink_to(".env")
+    Path(".env.local").symlink_to("plain.md")
+    results = load_mentions_sync("@.env @.aws/credentials @keys/id_rsa @plain.md @notes.md @.env.local", resolver)
+    assert [result.mention for result in results if result.content] == ["@plain.md"]
+    assert set(errors(results).values()) == {SECRET}
