@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 # A pattern is a text: most sessions reach no host, and to compile one takes as long as to import a module.
 _NUMERIC = r"(?:0x[0-9a-f]*|\d+)(?:\.(?:0x[0-9a-f]*|\d+)){0,3}"
-_AROUND_IPV4 = ("64:ff9b::/96", "::/96")
-"""IPv6 addresses that end with one of IPv4: a gateway translates them (RFC 6052), or a system did (RFC 4291)."""
+_AROUND_IPV4 = ("64:ff9b::/96", "::/96", "::ffff:0:0:0/96")
+"""IPv6 addresses that end with one of IPv4: a gateway or a system translates (RFC 6052, 7915, 4291)."""
+_LOCAL = ("192.0.0.0/24", "64:ff9b:1::/48")
+"""Networks that are nobody's on the internet (RFC 6890, RFC 8215), which Python knew late."""
 _OF_THE_CLOUD = "168.63.129.16"
 """A public address by its number; in Azure, the machine below answers there."""
 
@@ -47,7 +49,8 @@ def is_internal_address(address: Address) -> bool:
             return is_internal_address(inner)
         if address.is_site_local:
             return True
-    return not address.is_global or address.is_multicast or str(address) == _OF_THE_CLOUD
+    is_local = any(address in ipaddress.ip_network(each) for each in _LOCAL)
+    return is_local or not address.is_global or address.is_multicast or str(address) == _OF_THE_CLOUD
 
 
 def parse_address(host: str) -> Address | None:
