@@ -51,9 +51,10 @@ USUAL_KINDS: dict[str, Kind] = {
 INSIDE = " inside"
 """The end of a declared kind of path, for a tool that stays in the working folder."""
 _READING = frozenset(("read", "list", "ls", "glob", "grep", "search", "find", "get", "view", "show", "stat", "tree"))
+# Without U+200C and U+200D, which join letters or part them: Persian words and many emoji have them.
 # Patterns are texts: most sessions use none of them, and to compile one takes as long as to import a module.
 _CONTROL = (
-    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udc7f\udd00-\udfff\U000e0000-\U000e007f]"
 )
 _HOST = r"[\w.*-]*|[\da-f:.]+(?:%\w+)?"

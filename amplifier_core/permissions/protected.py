@@ -23,6 +23,8 @@ _OBEYED_FOLDERS = {
 }
 _OBEYED_FILES = {
     "bundle.md": "amplifier",
+    "bundle.yaml": "amplifier",
+    "bundle.yml": "amplifier",
     ".gitconfig": "git",
     ".gitmodules": "git",
     ".gitattributes": "git",
@@ -35,11 +37,14 @@ _OBEYED_FILES = {
     ".bash_profile": "a shell",
     ".bash_login": "a shell",
     ".bash_logout": "a shell",
+    ".bash_aliases": "a shell",
     ".profile": "a shell",
     ".zshrc": "a shell",
     ".zshenv": "a shell",
     ".zprofile": "a shell",
     ".zlogin": "a shell",
+    ".zlogout": "a shell",
+    "config.fish": "a shell",
     ".npmrc": "npm",
     ".yarnrc": "yarn",
     ".yarnrc.yml": "yarn",
@@ -48,24 +53,36 @@ _OBEYED_FILES = {
     "usercustomize.py": "Python",
     ".vimrc": "an editor",
     ".exrc": "an editor",
+    ".nvimrc": "an editor",
+    ".nvim.lua": "an editor",
+    ".emacs": "an editor",
+    ".dir-locals.el": "an editor",
     ".editorconfig": "an editor",
 }
+_OBEYED_SUFFIXES = {".pth": "Python", ".code-workspace": "an editor"}
 _SECRET_FOLDERS = frozenset({".ssh", ".gnupg", ".aws", ".azure", ".kube"})
 _SECRET_FILES = frozenset(
-    {".netrc", ".pgpass", ".git-credentials", ".pypirc", ".npmrc", "credentials.json", "keys.json", ".htpasswd"}
+    {
+        *(".netrc", ".pgpass", ".git-credentials", ".pypirc", ".npmrc", "credentials.json", "keys.json", ".htpasswd"),
+        *(".vault-token", ".docker/config.json", ".cargo/credentials", ".cargo/credentials.toml", "gh/hosts.yml"),
+    }
 )
+"""By their names, or those with the folder."""
 _SECRET_NAME = (
-    r"\.env(?!\.(?:example|sample|template)$)(?:\..*|rc)?$|.*\.(?:pem|key|p12|pfx|kdbx)$|id_(?:rsa|dsa|ecdsa|ed25519)$"
+    r"\.?\.env(?!\.(?:example|sample|template)$)(?:\..*|rc)?~?$|.*\.(?:pem|key|p12|pfx|kdbx)~?$"
+    r"|id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?$"
 )
+JOINERS = "[\u200c\u200d]"
+"""Invisible, and a part of Persian words and many emoji."""
 
 
 def fold(name: str) -> str:
-    """Return a name as a case-blind disk compares it."""
+    """Return a name as a case-blind disk compares it; some ignore what joins letters, too."""
     if name.isascii():
         return name.lower()
     from unicodedata import normalize  # hardly any name needs it
 
-    return normalize("NFC", name).casefold()
+    return normalize("NFC", re.sub(JOINERS, "", name)).casefold()
 
 
 def what_obeys(path: str) -> str | None:
@@ -74,12 +91,15 @@ def what_obeys(path: str) -> str | None:
     for folder in (*folders, name):
         if folder in _OBEYED_FOLDERS:
             return _OBEYED_FOLDERS[folder]
-    return "Python" if name.endswith(".pth") else _OBEYED_FILES.get(name)
+    return _OBEYED_FILES.get(name) or _OBEYED_SUFFIXES.get(f".{name.rpartition('.')[2]}")
 
 
 def is_secret(path: str) -> bool:
     """Return whether the name of a file, or of a folder above it, says that it holds keys or passwords."""
     *folders, name = fold(path).split("/")
     return (
-        name in _SECRET_FILES or not _SECRET_FOLDERS.isdisjoint((*folders, name)) or bool(re.match(_SECRET_NAME, name))
+        name in _SECRET_FILES
+        or f"{folders[-1] if folders else ''}/{name}" in _SECRET_FILES
+        or not _SECRET_FOLDERS.isdisjoint((*folders, name))
+        or bool(re.match(_SECRET_NAME, name))
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_core.errors import AmplifierError, SessionConflict, SessionNotFound
+from amplifier_core.permissions.protected import JOINERS
 
 from .acting import record_act
 
@@ -71,7 +73,7 @@ def check_name(name: str) -> str:
     name = name.strip()
     if redact_text(name) != name:
         raise InvalidName("the name holds a secret, and names are stored and shown; choose another one")
-    if not name or not name.isprintable() or len(name) > LONGEST_NAME:
+    if not name or not re.sub(JOINERS, "", name).isprintable() or len(name) > LONGEST_NAME:
         raise InvalidName(f"a name is one line of 1 to {LONGEST_NAME} printable characters")
     return name
 

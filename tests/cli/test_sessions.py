@@ -326,7 +326,10 @@ def at_a_terminal(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
 
 def test_a_session_is_renamed(project: Path, told: Told, data: Data) -> None:
     stored("source", IN_FLIGHT)
-    assert data("session", "rename", "source", "  a good name ")["name"] == "a good name"
+    assert (
+        data("session", "rename", "source", "  a good name \U0001f469\u200d\U0001f4bb ")["name"]
+        == "a good name \U0001f469\u200d\U0001f4bb"
+    )
     assert "a good name" in told("session", "list")[1]
     assert told("session", "rename", "source", "best")[1] == "source: best\n"
 

@@ -90,6 +90,12 @@ def test_an_unreadable_section_is_no_empty_one(section: Any, message: str) -> No
         (".envrc", "deny"),
         ("x/sitecustomize.py", "deny"),
         ("x/any.pth", "deny"),
+        ("any.code-workspace", "deny"),
+        ("lib/Bundle.yaml", "deny"),
+        (".config/fish/config.fish", "deny"),
+        ("\u0641\u0627\u0631\u0633\u06cc\u200c\u0647\u0627.txt", "allow"),
+        ("\U0001f469\u200d\U0001f4bb.md", "allow"),
+        (".g\u200cit/config", "deny"),  # a disk that ignores what joins letters
         ("/etc/passwd", "ask"),
         ("../other/x", "ask"),
         ("/work/project-evil/x", "ask"),  # the folder's name is only the beginning
@@ -109,6 +115,9 @@ def test_what_programs_obey_is_not_written(path: str, effect: str) -> None:
     [
         ("a.py", "allow"), (".env", "deny"), (".env.production", "deny"), (".env.example", "allow"),
         (".ENV", "deny"), ("keys/server.pem", "deny"), (".ssh/config", "deny"), ("id_rsa", "deny"),
+        ("id_ed25519_sk", "deny"), ("..env.swp", "deny"), (".env~", "deny"), (".e\u200dnv", "deny"),
+        (".docker/config.json", "deny"), ("config.json", "allow"), (".config/gh/hosts.yml", "deny"),
+        (".vault-token", "deny"), (".cargo/credentials.toml", "deny"),
         (".git/config", "allow"), ("bundle.md", "allow"), ("/etc/passwd", "ask"),
     ],
 )  # fmt: skip
