@@ -39,7 +39,8 @@ def session_parts(node: Node, hide: Callable[[str], str] = redact_text) -> Itera
     if record.fork_of:
         yield f"  fork of {record.fork_of}, {shared_part(record)}", "fork"
     if node.woken_by is not None:
-        yield f"  woken by {one_line(word_event(node.woken_by.event), 200, hide)}", "event"
+        by = one_line(word_event(node.woken_by.event), 200, hide)
+        yield f"  woken by {by.removeprefix('by ')}", "event"
     if record.error:
         yield f"  {hide(record.error).splitlines()[0][:100]}", "error"
 

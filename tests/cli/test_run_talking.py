@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +114,26 @@ def test_a_conversation_is_one_session_with_commands_and_forks(
     assert (below["fork_of"], below["fork_at"], below["message_count"]) == (first, 2, 4)
     assert below["usage"]["requests"] == 1
     assert below["duration"] > 0
+
+
+def test_pasted_lines_are_one_prompt(tmp_path: Path) -> None:
+    side, other = pty.openpty()
+    read = "from amplifier_foundation.cli.running.lines import LineEditor; from pathlib import Path; import sys"
+    program = f"{read}; print(repr(LineEditor(Path(sys.argv[1])).read()))"
+    command = [sys.executable, "-c", program, str(tmp_path / "history")]
+    streams = {"stdin": other, "stdout": other, "stderr": other}
+    with subprocess.Popen(command, **streams, env={**os.environ, "TERM": "xterm"}) as process:
+        shown = ""
+        while not shown.endswith("> "):
+            shown += os.read(side, 1000).decode()
+        assert "\x1b[?2004h" in shown, "the terminal is not asked to mark what is pasted"
+        os.write(side, b"\x1b[200~first\rsecond\n third\x1b[201~\n")
+        while not shown.endswith("'\r\n"):
+            shown += os.read(side, 1000).decode()
+        assert process.wait(60) == 0
+    os.close(side)
+    os.close(other)
+    assert shown.endswith(r"'first\nsecond\n third'" + "\r\n")
 
 
 def test_a_child_that_asks_is_named_once(terminals: Any, project: Path) -> None:

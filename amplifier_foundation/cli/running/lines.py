@@ -47,6 +47,8 @@ class LineEditor:
         editor.set_completer(self._complete)
         libedit = "libedit" in (editor.__doc__ or "")
         editor.parse_and_bind("bind ^I rl_complete" if libedit else "tab: complete")
+        if not libedit and os.environ.get("TERM") != "dumb":
+            editor.parse_and_bind("set enable-bracketed-paste on")  # Python switches it off, for its own prompt
 
     def _complete(self, text: str, state: int) -> str | None:
         found = [f"{word} " for word in self.words if text and word.startswith(text)]
@@ -55,8 +57,9 @@ class LineEditor:
     def read(self) -> str:
         r"""Return one prompt, read at the terminal.
 
-        A backslash at the end continues a line in the next one; lines between `\"""` and `\"""` are one prompt. The end
-        of the input ends a prompt; at the first line it raises `EOFError`. Raises `KeyboardInterrupt`.
+        A backslash at the end continues a line in the next one. Lines between `\"""` and `\"""` are one prompt, and
+        so are pasted lines, where the terminal says that they are. The end of the input ends a prompt; at the first
+        line it raises `EOFError`. Raises `KeyboardInterrupt`.
         """
         self._is_reading = True
         try:
@@ -71,7 +74,8 @@ class LineEditor:
             return 0
         from rich.cells import cell_len
 
-        return (len(PROMPT) + cell_len(self._readline.get_line_buffer())) // width
+        first, *more = f"{PROMPT}{self._readline.get_line_buffer()}".split("\n")
+        return len(more) + sum(cell_len(line) // width for line in (first, *more))
 
     def _read_rest(self, first: str) -> str:
         lines = [first]

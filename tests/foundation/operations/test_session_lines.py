@@ -44,3 +44,9 @@ def test_what_a_person_hid_is_hidden() -> None:
     hide_secret("horse staple")
     [line] = lines_of("the horse staple")[1:]
     assert line.endswith("woken by file the [REDACTED] modified")
+
+
+def test_a_session_that_a_person_woke_says_so() -> None:
+    delivery = Delivery("d", "/p", "queue", "manual", TriggerEvent(TriggerType.MANUAL, "manual"), session_id="s")
+    [line] = list(tree_lines(forest([SessionRecord("s", status="completed")], [delivery]), "/p"))[1:]
+    assert line.endswith("woken by hand")
