@@ -20,9 +20,10 @@ from .loops import run_async
 from .output import print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ..background.service.units import Service
+    from ..bundle.model import Bundle
 
 PATIENCE = 240.0
 """Seconds for the service manager to start or stop it."""
@@ -207,10 +208,21 @@ async def _describe_service(ctx: click.Context, paths: Sequence[str], *, runs: b
             raise BundleValidationError(f"{bundle.source_path or bundle.name}: declares no background_sessions")
     return Service(
         tuple(map(_absolute, chosen)),
-        tuple(project_of(bundle.base_path) for bundle in bundles),
+        tuple(folder for bundle in bundles for folder in _find_written(bundle, project_of(bundle.base_path))),
         data_home().absolute(),
         bool(os.environ.get("AMPLIFIER_HOME")),
     )
+
+
+def _find_written(bundle: Bundle, project: str) -> Iterator[str]:
+    """Yield the folders that the sessions of a bundle write: its project and, for worktrees, the repository around."""
+    from ..background.git import Checkout, find_checkout
+
+    yield project
+    if any(each.worktree is not None for each in bundle.background_sessions):
+        checkout = find_checkout(project)
+        if isinstance(checkout, Checkout):
+            yield from (checkout.top, checkout.common)
 
 
 def _absolute(bundle: str) -> str:

@@ -21,6 +21,14 @@ echo "$@" >> "$CALLS"
 exit ${CODE:-0}
 """
 
+WORKTREES = """---
+bundle: {name: w}
+providers: [{module: provider-playbook, config: {otherwise: {say: hi}}}]
+background_sessions: [{name: fix, worktree: merge}]
+---
+Fix.
+"""
+
 pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="writes what systemd reads")
 
 
@@ -108,6 +116,19 @@ def test_printing_does_nothing_else(
     assert f'Environment="AMPLIFIER_HOME={home}"\n' in out
     assert f'ReadWritePaths="-{home}" "-{background.parent}" ' in out
     assert [path.exists() for path in (config, calls)] == [False, False]
+
+
+def test_a_service_may_write_the_repository_around_a_project_with_worktrees(
+    home: Path, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = tmp_path / "repository" / "sub"
+    project.mkdir(parents=True)
+    (project / "bundle.md").write_text(WORKTREES)
+    for command in (["init", "-q"], ["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x"]):
+        subprocess.run(["git", *command], cwd=project.parent, check=True)
+    assert invoke(["service", "install", "--print", str(project)]) == exits.OK
+    writable = f'"-{project}" "-{project.parent}" "-{project.parent}/.git" '
+    assert f'ReadWritePaths="-{home}" {writable}' in capsys.readouterr().out
 
 
 def test_the_bundles_that_another_service_would_stop_running_are_named(
