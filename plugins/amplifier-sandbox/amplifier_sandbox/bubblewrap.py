@@ -7,8 +7,6 @@ import shutil
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from amplifier_core.permissions import what_obeys
-
 from .contracts import Launch, Run, find_home, make_environment
 from .protection import Guarded
 from .repositories import find_outer_repository, is_linked
@@ -112,7 +110,7 @@ def _mount(run: Run) -> Iterator[str]:
 
 def _guard(folder: str, guarded: Guarded, bind: str) -> Iterator[str]:
     """Yield the mounts of guarded files, and of the folders above them: a mount point cannot be renamed."""
-    obeyed = (*guarded.obeyed, *guarded.parts, *filter(what_obeys, guarded.secret))
+    obeyed = (*guarded.obeyed, *guarded.parts, *guarded.obeyed_secrets)
     mounts = {str(above): bind for path in obeyed for above in PurePath(path).parents if above.name}
     mounts |= dict.fromkeys(guarded.obeyed, "--ro-bind")
     for path, parts in guarded.parts.items():

@@ -42,6 +42,12 @@ class Guarded(NamedTuple):
     links: tuple[str, ...] = ()
     """Links with names that programs obey: they are only looked at afterwards."""
 
+    @property
+    def obeyed_secrets(self) -> list[str]:
+        """The secrets that programs obey, but for those in a folder that is obeyed as a whole."""
+        wholes = tuple(f"{each}/" for each in self.obeyed)
+        return [path for path in self.secret if what_obeys(path) and not path.startswith(wholes)]
+
 
 class _Found(NamedTuple):
     """What a walk has found so far."""
@@ -55,7 +61,7 @@ class _Found(NamedTuple):
 def find_guarded(
     folder: str, is_allowed: Callable[[str, str], bool] = lambda kind, path: False, before: Guarded | None = None
 ) -> Guarded:
-    """Walk the folder from the top down, but not what programs obey, and no links.
+    """Walk the folder from the top down, but no repositories and no links; in what programs obey, seek secrets alone.
 
     `is_allowed("read" or "write", path)` says what the person has released. The top and the folders of what was guarded
     `before` are looked at in any case: no number of other files hides what is new there.
@@ -94,11 +100,13 @@ def _add_found(
 ) -> Iterator[str]:
     """Sort the entries of a folder; yield the folders to look at."""
     names = {entry.name for entry in listed}
+    is_below_obeyed, is_below_secret = what_obeys(f"{inside}-") is not None, is_secret(f"{inside}-")
     is_bare = "HEAD" in names and ("commondir" in names or {"objects", "refs"} <= names)
-    if is_bare and not is_allowed("write", f"{inside}config"):
+    if is_bare and not is_below_obeyed and not is_allowed("write", f"{inside}config"):
         found.bare.append(inside.rstrip("/") or ".")
     for entry in listed:
         is_obeyed, is_kept = _judge_name(entry.name)
+        is_obeyed, is_kept = is_obeyed and not is_below_obeyed, is_kept or is_below_secret
         is_folder = entry.is_dir(follow_symlinks=False)
         if is_obeyed or is_kept:
             path = f"{inside}{entry.name}"
@@ -109,7 +117,7 @@ def _add_found(
                 found.secret.append(path)
             elif is_obeyed and not is_allowed("write", path):
                 found.obeyed.append(path)
-        if is_folder and not is_obeyed and entry.name not in _SKIPPED:
+        if is_folder and entry.name not in _SKIPPED and entry.name.lower() != ".git":
             yield entry.name
 
 
@@ -175,7 +183,7 @@ def hold_new_repositories(folder: str, before: Guarded, after: Guarded) -> list[
     said = []
     if before.is_complete and not after.is_complete:
         said.append("there are too many files now to look at all of them: programs may obey others that are new")
-    for path in (*after.obeyed, *after.links, *filter(what_obeys, after.secret)):
+    for path in (*after.obeyed, *after.links, *after.obeyed_secrets):
         if after.identities.get(path) in earlier:
             continue
         if path.rpartition("/")[2].lower() == ".git" and runs_programs(Path(folder, path)):

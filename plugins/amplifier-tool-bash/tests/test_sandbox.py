@@ -17,6 +17,7 @@ from amplifier_core import ModuleCoordinator
 from amplifier_core.permissions import PermissionGate, Policy, parse_permissions
 from amplifier_sandbox import choosing
 from amplifier_sandbox.landlock import find_version
+from amplifier_sandbox.protection import find_guarded
 from amplifier_tool_bash import describe_sandbox
 from tests.programs import require
 
@@ -138,6 +139,48 @@ async def test_a_rule_of_the_person_releases_a_guarded_file(bash: Any, coordinat
     assert (work / ".editorconfig").read_text() == "x\n"
     guard(coordinator, work, {"allow": ["bash(.env)"]}, {"deny": ["bash(.env)"]})
     assert "A=1" not in (await bash(command)).output["output"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [".ssh/id_rsa", ".ssh/work", ".gnupg/deep/x", ".aws/credentials", ".azure/a/b", ".kube/config", "sub/.aws/sso/x",
+     ".vscode/.env", ".devcontainer/.env", ".github/workflows/.env", ".husky/a.pem", ".amplifier/keys.json"],
+)  # fmt: skip
+async def test_secrets_in_folders_that_hold_them_or_are_obeyed_are_empty(bash: Any, work: Path, path: str) -> None:
+    secret = work / path
+    secret.parent.mkdir(parents=True)
+    secret.write_text("hunter2\n")
+    result = await bash(f"grep -r hunter2 .; cat {path}; echo theirs >{path}; wc -c {path}")
+    assert result.output["output"].endswith(f"0 {path}\n")
+    assert "hunter2" not in result.output["output"]
+    assert secret.read_text() == "hunter2\n"
+
+
+async def test_a_folder_that_is_obeyed_stays_read_only_around_its_secrets(bash: Any, work: Path) -> None:
+    (work / ".github" / "workflows").mkdir(parents=True)
+    (work / ".github" / "workflows" / ".env").write_text("A=1\n")
+    result = await bash("echo x >.github/workflows/new.yml; mv .github/workflows .github/w; mv .github g")
+    assert not (work / ".github" / "workflows" / "new.yml").exists()
+    assert (work / ".github" / "workflows" / ".env").read_text() == "A=1\n"
+    assert "warnings" not in result.output
+
+
+async def test_a_rule_releases_a_secret_in_a_folder(bash: Any, coordinator: Any, work: Path) -> None:
+    (work / ".aws").mkdir()
+    (work / ".aws" / "config").write_text("region\n")
+    (work / ".aws" / "credentials").write_text("hunter2\n")
+    guard(coordinator, work, {"allow": ["bash(.aws/config)"]})
+    assert (await bash("cat .aws/*")).output["output"] == "region\n"
+
+
+async def test_a_new_folder_that_is_obeyed_is_named_once(bash: Any, work: Path) -> None:
+    assert (await bash("mkdir .ssh; echo x >.ssh/id_rsa")).output["warnings"] == [".ssh is new: ssh obeys it"]
+
+
+def test_the_inside_of_a_repository_is_not_walked(work: Path) -> None:
+    (work / ".git" / "objects").mkdir(parents=True)
+    (work / ".git" / "objects" / "id_rsa").touch()
+    assert find_guarded(str(work)).secret == ()
 
 
 async def test_the_permissions_of_a_session_decide_about_a_call(bash: Any, coordinator: Any, work: Path) -> None:
