@@ -66,7 +66,7 @@ class Layer:
         from .rules import RuleGroup
 
         for effect in EFFECTS:
-            about = [rule for rule in self.rules if rule.effect == effect and rule.names(tool)]
+            about = [rule for rule in self.rules if rule.effect == effect and rule.holds_for(tool, kind)]
             if about:
                 yield effect, RuleGroup(effect, about, kind)
 
@@ -138,9 +138,9 @@ class Policy:
         from .rules import describe_pattern
 
         rules = [rule for layer in self.layers for rule in layer.rules if rule.effect != "allow" and rule.pattern]
-        asked = [rule for rule in rules if rule.effect == "ask" and rule.names(tool) and all(map(rule.fits, roots))]
-        about = [rule for rule in rules if rule not in asked and (rule.names(tool) or rule.names("read_file"))]
-        return [describe_pattern(rule.pattern, "read", folds=True) for rule in about]
+        about = [rule for rule in rules if rule.holds_for(tool, "read")]
+        closed = [rule for rule in about if rule.effect == "deny" or not all(map(rule.fits, roots))]
+        return [describe_pattern(rule.pattern, "read", folds=True) for rule in closed]
 
     def doubts(self, call: Call) -> bool:
         """Return whether a call does more than read, and no rule of the person's own settings allows it."""

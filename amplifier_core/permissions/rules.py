@@ -1,6 +1,8 @@
 """Read one rule: `write_file`, `write_file(src/**)`, `bash(git status*)`, `fetch(*.example.com)`, `emit(review:*)`.
 
-The name is that of a tool, with `*` for any characters. The pattern is compared with each thing that the call reaches:
+The name is that of a tool, with `*` for any characters. A rule `deny` or `ask` about paths of `read_file` holds for
+what any tool reads, and one of `write_file` for what any tool writes. The pattern is compared with each thing that the
+call reaches:
 
 - a path, relative to the working folder or absolute: `*` and `?` within a name, `**` for any folders; `~` is the home;
 - a command: its words, `*` for any characters. An `allow` fits plain commands only: no shell syntax, no assignments. A
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 Effect = Literal["allow", "ask", "deny"]
 
+_STANDS_FOR_ALL = {"read": "read_file", "write": "write_file"}
+"""By the kind of an access, the tool whose refused paths are closed for all others, too."""
 _AT_ONCE = 50
 """Patterns in one regular expression: one of 500 takes thirty times as long as one of 50."""
 _RULE = r"\s*([\w.*-]+)\s*(?:\((.*)\))?\s*"
@@ -62,6 +66,11 @@ class Rule:
     def names(self, tool: str) -> bool:
         """Return whether it is about a tool."""
         return self.tool == tool or ("*" in self.tool and re.fullmatch(_text_regex(self.tool), tool) is not None)
+
+    def holds_for(self, tool: str, kind: Kind) -> bool:
+        """Return whether it is about the accesses of a kind of a tool: by its name, or as a refusal for all tools."""
+        for_all = _STANDS_FOR_ALL.get(kind) if self.effect != "allow" and self.pattern is not None else None
+        return self.names(tool) or (for_all is not None and self.names(for_all))
 
     def fits(self, access: Access) -> bool:
         """Return whether it is about an access of a call of its tool."""

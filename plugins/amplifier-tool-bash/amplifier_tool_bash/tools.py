@@ -265,11 +265,15 @@ class Shell:
         return gate.policy.decide(Call("bash", (access,), {})).effect == "allow"
 
     def _find_closed(self) -> list[str]:
-        """Return the patterns of rules that refuse or ask for paths: without a blank, and with `/`, `.` or `**`."""
+        """Return the patterns of rules that refuse or ask for paths.
+
+        One of `bash` alone may be about commands: it is about paths without a blank, and with `/`, `.` or `**`.
+        """
         gate = self._coordinator.permissions
         rules = [rule for layer in gate.policy.layers for rule in layer.rules] if gate is not None else []
-        patterns = [rule.pattern or "" for rule in rules if rule.effect != "allow" and rule.names("bash")]
-        return [each for each in patterns if re.search(r"[/.]|\*\*", each) and not re.search(r"\s", each)]
+        about = [rule for rule in rules if rule.effect != "allow" and rule.pattern and rule.holds_for("bash", "read")]
+        named = [(rule.pattern or "", rule.names("read_file")) for rule in about]
+        return [each for each, is_path in named if is_path or re.fullmatch(r"(?!.*\s).*(?:[/.]|\*\*).*", each)]
 
     def _make_listener(self) -> Callable[[str], Awaitable[None]] | None:
         """Return what is told of a command's output; None when nobody listens."""

@@ -92,6 +92,26 @@ def test_what_reads_elsewhere_needs_no_question(command: str, decide: Any) -> No
     assert decide(command) == expected
 
 
+async def test_what_read_file_is_refused_no_command_reads_unasked(mount_tools: Any, work: Path) -> None:
+    require("bwrap")
+    for name in ("private/a", "notes"):
+        (work / name).parent.mkdir(exist_ok=True)
+        (work / name).write_text("x\n")
+    coordinator = await mount_tools(sandbox="bubblewrap")
+    section = {"deny": ["read_file(private/**)", "read_file(notes)", "write_file(migrations/**)"]}
+    gate = PermissionGate(Policy([parse_permissions(section, "user settings", is_own=True)]), work)
+    coordinator.guard(gate)
+    tool = coordinator.get("tools", "bash")
+
+    def decide(command: str) -> str:
+        return gate.decide("bash", {"command": command}, tool.accesses).effect
+
+    assert decide("cat private/a") == decide("git show HEAD:private/a") == decide("cat p*/a") == "deny"
+    assert decide("cat notes") == decide("make >migrations/1.sql") == "deny"
+    assert decide("grep -r x .") == decide("git log -p") == "ask"
+    assert decide("ls migrations") == "allow"
+
+
 def test_the_folder_of_a_call_is_read(decide: Any) -> None:
     assert decide("ls", cwd="private") == "deny"
     assert decide("ls", cwd="pub") == "allow"

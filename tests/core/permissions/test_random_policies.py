@@ -17,8 +17,15 @@ from amplifier_core.permissions.rules import Rule, RuleGroup, describe_pattern
 COUNT = int(os.environ.get("COUNT", "10000"))
 SEED = os.environ.get("SEED", "20261122")
 NAMES = ("src", "docs", "a.py", "b.txt", ".git", "config", ".env")
-TOOLS = ("read_file", "write_file", "bash", "fetch", "emit")
-ARGUMENTS = {"read_file": "path", "write_file": "path", "bash": "command", "fetch": "url", "emit": "event"}
+TOOLS = ("read_file", "write_file", "edit_file", "bash", "fetch", "emit")
+ARGUMENTS = {
+    "read_file": "path",
+    "write_file": "path",
+    "edit_file": "path",
+    "bash": "command",
+    "fetch": "url",
+    "emit": "event",
+}
 WORDS = ("git", "status", "push", "ls")
 HOSTS = ("ok.com", "api.ok.com", "evil.io")
 ORDER = ("allow", "ask", "deny")
@@ -52,16 +59,17 @@ def random_section(chance: random.Random) -> dict[str, Any]:
 
 def naive_default(tool: str, value: str) -> str:
     parts = value.split("/")
-    if tool == "write_file" and (".git" in parts or parts[-1] == ".env"):
+    if tool in ("write_file", "edit_file") and (".git" in parts or parts[-1] == ".env"):
         return "protected"
     if tool == "read_file" and parts[-1] == ".env":
         return "protected"
     return {"bash": "ask", "fetch": "ask"}.get(tool, "allow")
 
 
-def naive_fits(rule: str, tool: str, value: str) -> bool:
+def naive_fits(rule: str, tool: str, value: str, effect: str) -> bool:
     name, _, pattern = rule.removesuffix(")").partition("(")
-    if name != tool:
+    is_for_all = name == "write_file" and tool == "edit_file" and pattern and effect != "allow"
+    if name != tool and not is_for_all:
         return False
     if not pattern:
         return True
@@ -74,7 +82,10 @@ def naive_decision(sections: list[dict[str, Any]], tool: str, value: str) -> str
     strictest, lifted = "allow", False
     for place, section in enumerate(sections):
         fitting = [
-            (effect, rule) for effect in ORDER for rule in section.get(effect, ()) if naive_fits(rule, tool, value)
+            (effect, rule)
+            for effect in ORDER
+            for rule in section.get(effect, ())
+            if naive_fits(rule, tool, value, effect)
         ]
         if fitting:
             effect = max((effect for effect, _ in fitting), key=ORDER.index)

@@ -301,6 +301,32 @@ def test_a_layer_only_tightens_and_a_child_has_what_all_have() -> None:
     assert below.decide(Call.of("read_file", {"path": "a"}, "/p")).effect == "allow"
 
 
+@pytest.mark.parametrize(
+    ("rule", "tool", "path", "effect"),
+    [
+        ("write_file(migrations/**)", "edit_file", "migrations/1.sql", "deny"),
+        ("write_file(migrations/**)", "edit_notebook", "migrations/1.ipynb", "deny"),
+        ("write_file(migrations/**)", "mcp_files_move", "migrations/1.sql", "deny"),
+        ("write_file(migrations/**)", "read_file", "migrations/1.sql", "allow"),
+        ("write_file(migrations/**)", "edit_file", "src/1.sql", "allow"),
+        ("read_file(private/**)", "grep", "private/a", "deny"),
+        ("read_file(private/**)", "edit_file", "private/a", "allow"),
+        ("edit_file(private/**)", "write_file", "private/a", "allow"),
+        ("write_file", "edit_file", "a", "allow"),
+    ],
+)
+def test_what_write_file_and_read_file_are_refused_no_tool_may(rule: str, tool: str, path: str, effect: str) -> None:
+    assert decide({"deny": [rule]}, tool, path=path) == effect
+    assert decide({"ask": [rule]}, tool, path=path) == ("ask" if effect == "deny" else effect)
+    assert decide({"mode": "ask", "allow": [rule]}, tool, path=path) != "deny"
+
+
+def test_what_write_file_is_allowed_another_tool_is_not() -> None:
+    section = {"mode": "ask", "allow": ["write_file(src/**)"]}
+    assert decide(section, "write_file", path="src/a") == "allow"
+    assert decide(section, "edit_file", path="src/a") == "ask"
+
+
 def test_the_strictest_access_of_a_call_counts() -> None:
     section = {"deny": ["move(secret/**)"]}
     assert decide(section, "move", source_path="a", destination="b") == "allow"
