@@ -190,7 +190,7 @@ def describe_pattern(pattern: str | None, kind: Kind, *, folds: bool) -> str:
         pattern = os.path.expanduser(pattern)  # noqa: PTH111 - it knows no error
     text = fold(pattern) if folds else pattern
     if kind in ("read", "write"):
-        return _path_regex(text)
+        return _path_regex(text, widens=folds)
     if kind == "host":
         host = _write_host(text).rstrip(".")
         return rf"(?:.*\.)?{re.escape(host[2:])}" if host.startswith("*.") else _text_regex(host)
@@ -229,30 +229,65 @@ def _write_host(pattern: str) -> str:
 
 def _text_regex(pattern: str) -> str:
     """Return the regular expression of a text: `*` stands for any characters, `\\*` for a star."""
-    pieces = (
-        ".*" if each == "*" else re.escape(each[1:] if len(each) == 2 else each)
-        for each in re.findall(r"\\.|.", pattern, re.DOTALL)
-    )
-    return "".join(pieces)
+    texts = [""]
+    for each in re.findall(r"\\.|.", pattern, re.DOTALL):
+        if each == "*":
+            texts.append("")
+        else:
+            texts[-1] += re.escape(each[1:] if len(each) == 2 else each)
+    return _join_at_stars(texts, ".", is_last=True)
 
 
-def _path_regex(pattern: str) -> str:
-    """Return the regular expression of a path pattern; a folder's pattern `x/**` fits the folder, too."""
-    regex = ""
+def _join_at_stars(texts: Sequence[str], sign: str, *, is_last: bool) -> str:
+    """Return the regular expression of texts with a star between them, which stands for any number of a sign.
+
+    A text is looked for no further than where it stands first, since the star behind it stands for what is left out.
+    So the time grows with the length of the value alone. Only the last text of a pattern has a fixed place, the end.
+    """
+    first, *others = texts
+    last = f"{sign}*{others.pop()}" if is_last and others else ""
+    return first + "".join(f"(?>{sign}*?{each})" for each in others) + last
+
+
+def _path_regex(pattern: str, *, widens: bool) -> str:
+    """Return the regular expression of a path pattern; a folder's pattern `x/**` fits the folder, too.
+
+    What stands between two `**` is looked for no further than where it stands first, as in `_join_at_stars`. For `**/`
+    that is right at the beginning of a name; within one, it is `**` in a pattern that `widens`, else `**` and a slash.
+    """
+    gaps, blocks, end = [""], [[""]], ""
     pattern = pattern.removeprefix("./")
     for piece in re.findall(r"/\*\*$|\*\*/|\*\*|\*|\?|\[[^\]/]+\]|\\.|.", pattern, re.DOTALL):
+        block = blocks[-1]
         if piece == "/**":
-            regex += "(?:/.*)?"
-        elif piece == "**/":
-            regex += "(?:.*/)?"
-        elif piece == "**":
-            regex += ".*"
-        elif piece == "*":
-            regex += "[^/]*"
-        elif piece == "?":
-            regex += "[^/]"
-        elif piece[0] == "[" and len(piece) > 2:
-            regex += "[" + ("^" + piece[2:-1] if piece[1] == "!" else piece[1:-1]).replace("\\", r"\\") + "]"
-        else:
-            regex += re.escape(piece[1:] if len(piece) == 2 else piece)
-    return regex
+            end = "(?:/.*)?"
+        elif piece in ("**/", "**"):
+            if len(block) > 1 and not block[-1]:
+                block.pop()  # a star before `**` adds nothing
+            is_beginning = block == [""] or block[-1].endswith("/") or (len(blocks) == 1 and len(block) == 1)
+            gap = piece if is_beginning else "**"
+            if block == [""] and gaps[-1]:
+                gaps[-1] = gap if gap == gaps[-1] else "**"
+            else:
+                gaps.append(gap)
+                blocks.append(["" if gap == piece or widens else "/"])
+        elif piece != "*":
+            block[-1] += _sign_regex(piece)
+        elif gaps[-1] != "**" or block != [""]:  # a star behind `**` adds nothing
+            block.append("")
+    before = {"": "", "**": ".*", "**/": "(?:.*/)?"}
+    first = {"": "", "**": ".*?", "**/": "(?:.*?/)??"}
+    regex = "".join(
+        f"(?>{first[gap]}{_join_at_stars(block, '[^/]', is_last=False)})"
+        for gap, block in zip(gaps[:-1], blocks[:-1], strict=True)
+    )
+    return f"{regex}{before[gaps[-1]]}{_join_at_stars(blocks[-1], '[^/]', is_last=True)}{end}"
+
+
+def _sign_regex(piece: str) -> str:
+    """Return the regular expression of what stands for one sign in a path pattern; none but a slash is a slash."""
+    if piece == "?":
+        return "[^/]"
+    if piece[0] == "[" and len(piece) > 2:
+        return "(?!/)[" + ("^" + piece[2:-1] if piece[1] == "!" else piece[1:-1]).replace("\\", r"\\") + "]"
+    return re.escape(piece[1:] if len(piece) == 2 else piece)

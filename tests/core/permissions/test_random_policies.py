@@ -119,6 +119,44 @@ def test_random_policies_agree_with_a_naive_evaluator() -> None:
     assert min(seen.values()) > COUNT / 10, seen
 
 
+GLOBS = ("a", "b", "a", "/", "/", "*", "**", "**/", "/**", "?", "[ab]", "[!a]", r"\*")
+
+
+def naive_glob(pieces: list[str], value: str) -> bool:
+    """Compare a path with a pattern piece by piece, each way that there is."""
+    if not pieces:
+        return not value
+    first, rest = pieces[0], pieces[1:]
+    if first == "/**" and not rest:
+        return value == "" or value.startswith("/")
+    if first == "**":
+        return any(naive_glob(rest, value[at:]) for at in range(len(value) + 1))
+    if first == "**/":
+        starts = [0, *(at + 1 for at, sign in enumerate(value) if sign == "/")]
+        return any(naive_glob(rest, value[at:]) for at in starts)
+    if first == "*":
+        return any(naive_glob(rest, value[at:]) for at in range(len(value.partition("/")[0]) + 1))
+    fits = {"?": "ab*", "[ab]": "ab", "[!a]": "b*", r"\*": "*"}.get(first, first)
+    return bool(value) and value[0] in fits and naive_glob(rest, value[1:])
+
+
+def test_random_patterns_of_paths_agree_with_a_naive_comparison() -> None:
+    chance = random.Random(SEED)
+    seen = {True: 0, False: 0}
+    for _ in range(COUNT):
+        pattern = "".join(chance.choices(GLOBS, k=chance.randint(1, 8)))
+        if re.search(r"[^/]\*\*/", pattern):
+            continue  # within a name, `**/` is something else
+        pieces = re.findall(r"/\*\*$|\*\*/|\*\*|\*|\?|\[[^\]/]+\]|\\.|.", pattern)
+        regex = re.compile(describe_pattern(pattern, "read", folds=chance.random() < 0.5))
+        for _ in range(5):
+            value = "".join(chance.choices("aab//*", k=chance.randint(0, 8)))
+            fits = regex.fullmatch(value) is not None
+            assert fits == naive_glob(pieces, value), (pattern, value)
+            seen[fits] += 1
+    assert min(seen.values()) > COUNT / 10, seen
+
+
 PIECES = ("a", "b", "A.b", "/", "*", "**/", "/**", "?", "[ab]", "[!a-]", r"\*", r"\[", *"(|- .ßÉ~", " *")
 KINDS: tuple[Kind, ...] = ("read", "write", "command", "host", "event", "other")
 

@@ -53,6 +53,36 @@ def test_a_rule_fits_paths(rule: str, path: str, fits: bool) -> None:
     assert (parsed.names("read_file") and parsed.fits(access)) is fits
 
 
+@pytest.mark.parametrize(
+    ("rule", "path", "fits"),
+    [
+        ("read_file(x**/y)", "x/a/y", True),
+        ("read_file(x**/y)", "xy", True),
+        ("read_file(*x**/y)", "ax/b/y", True),
+        ("read_file(*x**/y)", "axx/y", True),
+        ("read_file(**/x*/**/y)", "a/xb/y", True),
+        ("read_file(**/*.x/**)", "a/b.x", True),
+        ("read_file(a[!b]c)", "a/c", False),
+    ],
+)
+def test_folders_begin_in_the_middle_of_a_name_too(rule: str, path: str, fits: bool) -> None:
+    assert (decide({"deny": [rule]}, "read_file", path=path) == "deny") is fits
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [f"{'*a' * 12}*b", f"{'**a' * 12}**b", f"{'**/a/' * 12}b", f"{'*a**/' * 12}b", f"{'**/*a*a/' * 8}b"],
+)
+@pytest.mark.parametrize("value", ["a" * 4000, "a/" * 2000])
+@pytest.mark.parametrize("effect", ["deny", "allow"])
+def test_a_pattern_of_many_stars_takes_no_longer_than_others(pattern: str, value: str, effect: str) -> None:
+    section = {effect: [f"{tool}({pattern})" for tool in ("read_file", "bash", "fetch", "emit")]}
+    assert decide(section, "read_file", path=value) == "allow"
+    assert decide(section, "bash", command=value) == "ask"
+    assert decide(section, "fetch", url=f"https://{value[:250]}.com") == "ask"
+    assert decide(section, "emit", event=value) == "allow"
+
+
 @pytest.mark.parametrize("text", ["", "  ", "(x)", "a b", "a(b", "a()", "a( )", 7, None, ["a"], "a(b)c"])
 def test_what_is_no_rule_is_refused_with_the_remedy(text: object) -> None:
     with pytest.raises(PermissionRuleError, match=r"^not a rule: .* Write a tool, or tool\(pattern\), such as"):
