@@ -64,7 +64,8 @@ def redact_secrets(obj: Any, sensitive_keys: frozenset[str] = SENSITIVE_KEYS) ->
     """Return a copy of `obj` with "[REDACTED]" in place of the value of every sensitive key.
 
     A key is sensitive when it is one of `sensitive_keys` (by default also `secret_key`, `passphrase` and the like) or
-    ends with one after a `_` or `-` (`GITHUB_TOKEN`, `x-api-key`), in any case. A reference (`secret://NAME`) stays.
+    ends with one after a `_` or `-` (`GITHUB_TOKEN`, `x-api-key`), in any case; a number may follow after a `_` or `-`,
+    as in `api_key_2`. A reference (`secret://NAME`) stays.
     Only dicts, lists and tuples are entered.
     """
     if isinstance(obj, dict):
@@ -85,7 +86,7 @@ def redact_secrets(obj: Any, sensitive_keys: frozenset[str] = SENSITIVE_KEYS) ->
 @lru_cache(maxsize=1024)  # messages are stored without the secrets of the environment: all its variables, each time
 def is_sensitive(key: str, sensitive_keys: frozenset[str] = SENSITIVE_KEYS) -> bool:
     """Return whether the value of `key` is a secret; see `redact_secrets`."""
-    name = key.lower()
+    name = re.sub(r"[_-]\d+$", "", key.lower())
     if sensitive_keys is SENSITIVE_KEYS:
         sensitive_keys = _ALL_KEYS
     return name in sensitive_keys or name.endswith(_endings(sensitive_keys))

@@ -13,6 +13,8 @@ import re
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .secret_patterns import KEYS, OTHERS, SIGNED_IN
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -27,100 +29,11 @@ CAUSES = 10
 """Causes of an error looked at."""
 REMEMBERED = 256
 """Characters of the longest text whose redacted form is remembered."""
-
-_NAME = (
-    r"(?:(?:api|access|private|secret|account|auth|signing|encryption|master|service)[_-]?key|passw(?:or)?d|passphrase"
-    r"|secret|token|credentials?|authorization|(?<=[_-])pwd)"
+_VARIABLE = (
+    r"(?:.*_)?(?:PASS|PAT|JWT|BEARER|COOKIE|CREDS?|AUTH_KEY)|SSHPASS|.+_PWD|.*(?:PASSWORD|PASSWD|PASSPHRASE|TOKEN|APIKEY)"
+    r"|(?:.*_)?(?:SECRET|API_KEY|PRIVATE_KEY|ACCESS_KEY)(?:_(?!.*(?:FILE|PATH|DIR|NAME|NAMESPACE|ARN|ID|URL|URI|TYPE)$).*)?"
 )
-_NO_REFERENCE = r"(?!\$[\w{(]|secret://|[<{]|%[({\w]|\*\*\*|\.\.\.)"
-_LIKE_A_KEY = r"(?=[^\s\"'\\]{0,80}\d)(?=[^\s\"'\\]{0,80}[A-Za-z])"
-_NAMES = ("key", "passw", "passphrase", "secret", "token", "credential", "authorization", "pwd")
-_AWS = r"[A-Z0-9]{16}(?![A-Za-z0-9])(?:[\s:,;|=]{1,9}[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+]))?"
-_SERVICES = {
-    "sk-": r"sk-(?=[\w-]{0,200}\d)[\w-]{16,}",  # OpenAI, Anthropic, and those who speak like them
-    "k_": r"[spr]k_(?=\w{0,200}\d)\w{16,}",  # Stripe
-    "whsec_": r"whsec_[\w+/=-]{16,}",
-    "gh": r"gh[pousr]_[A-Za-z0-9]{16,}",
-    "github_pat_": r"github_pat_\w{16,}",
-    "gl": r"gl(?:pat|dt|rt|ptt|cbt|soat|ft|imt|agent|oas)-[\w.-]{16,}",
-    "xox": r"xox[abeoprs](?:\.xox[abp])?-[\w-]{10,}",  # Slack
-    "xapp-": r"xapp-[\w-]{16,}",
-    "akia": rf"AKIA{_AWS}",
-    "asia": rf"ASIA{_AWS}",
-    "aiza": r"AIza[\w-]{30,}",  # Google
-    "ya29.": r"ya29\.[\w-]{20,}",
-    "gocspx-": r"GOCSPX-[\w-]{20,}",
-    "npm_": r"npm_[A-Za-z0-9]{30,}",
-    "pypi-": r"pypi-AgE[\w-]{16,}",
-    "hf_": r"hf_[A-Za-z0-9]{16,}",
-    "sg.": r"SG\.[\w-]{16,}\.[\w-]{16,}",  # SendGrid
-    "key-": r"key-[0-9a-f]{32}(?![0-9a-f])",  # Mailgun
-    "sk": r"SK[0-9a-f]{32}(?![0-9a-f])",  # Twilio
-    ":aa": r"\d{6,12}:AA[\w-]{30,}",  # Telegram
-    "do": r"do[opr]_v1_[0-9a-f]{40,}",  # DigitalOcean
-    "eyj": r"eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*",  # JWT
-    "gsk_": r"gsk_[A-Za-z0-9]{20,}",
-    "xai-": r"xai-[A-Za-z0-9]{20,}",
-    "pplx-": r"pplx-[A-Za-z0-9]{20,}",
-    "r8_": r"r8_[A-Za-z0-9]{20,}",
-    "dapi": r"dapi[0-9a-f]{32}",  # Databricks
-    "shp": r"shp(?:at|ss|ca|pa)_[0-9a-fA-F]{32}",  # Shopify
-    "hvs.": r"hvs\.[\w-]{20,}",  # Vault
-    "glsa_": r"glsa_\w{20,}",  # Grafana
-    "lin_api_": r"lin_api_[A-Za-z0-9]{20,}",
-    "ntn_": r"ntn_[A-Za-z0-9]{20,}",
-    "age-secret-key-1": r"AGE-SECRET-KEY-1[A-Z0-9]{40,}",
-}
-"""Keys of well-known services: a mark in small letters, and the form."""
-_DISCORD = r"()(?<![\w.-])[MNO][\w-]{22,28}\.[\w-]{6}\.[\w-]{27,45}(?![\w-])"
-_PEM = (
-    r"()-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
-    r"[\w+/=\s\\:,.()-]*?(?:-----END [A-Z ]{0,30}-----|(?![\w+/=\s\\:,.()-]))"
-)
-_SIGNED_IN = r"(\b[A-Za-z][\w+.-]{0,40}://)[^/?#\s@:\"'<>\\`]*:[^/\s\"'<>\\`]+(?=@)"
-_KEYS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
-    (("private key",), (_PEM,)),
-    *(((mark,), (rf"()(?<![\w-])(?:{form})",)) for mark, form in _SERVICES.items()),
-    (("m", "n", "o"), (_DISCORD,)),
-)
-_AT_NAMES = (
-    r"((?i:authorization)\\{0,9}[\"']?\s{0,9}[=:]\s{0,9}\\{0,9}[\"']?(?:\w{1,20}[ \t]{1,9})?)"
-    r"(?=[^\s\"'\\]{0,200}\d)[\w.~+/=:-]{8,}+(?![\w(\[.])",
-    # NAME=value of a shell
-    rf"((?:KEY|TOKEN|SECRET|PASSWD|PASSWORD|CREDENTIALS|PASSPHRASE|_PWD)=[\"']?){_NO_REFERENCE}[^\s\"'\\]{{3,}}",
-    # "name": "value" of JSON; then also within texts of JSON, and of Python and YAML
-    rf"((?<! )(?i:{_NAME})\"\s{{0,9}}:\s{{0,9}}\"){_NO_REFERENCE}(?:\\.|[^\"\\\n])+(?=\")",
-    rf"((?:(?i:{_NAME})|(?<! )(?i:{_NAME})\\{{0,9}}[\"'])\s{{0,9}}:\s{{0,9}}\\{{0,9}}[\"']){_NO_REFERENCE}"
-    r"(?:\\+[^\"'\\]|[^\"'\\\n])+(?=\\{0,9}[\"'])",
-    # name = "value"
-    rf"((?i:{_NAME})[ \t]{{0,9}}=[ \t]{{0,9}}\\{{0,9}}[\"']){_NO_REFERENCE}[^\s\"'\\]{{8,}}(?=\\{{0,9}}[\"'])",
-    # name: value, name = value and name=value, without quotes
-    rf"((?i:{_NAME})[\"'`]?[ \t]{{0,3}}(?:=>|:=|[=:])[ \t]{{0,9}}){_NO_REFERENCE}{_LIKE_A_KEY}"
-    r"[\w.~+/=!@#%^&*$-]{8,}+(?![\w(\[.])",
-    rf"((?i:{_NAME})=){_NO_REFERENCE}[\w.~+/=-]{{8,}}+(?=[\s&;:\"'\\]|$)",
-    rf"(--[\w-]{{0,40}}(?i:{_NAME})[ \t]{{1,3}}){_NO_REFERENCE}(?=\S{{0,80}}\d)[^\s\"'\\-][^\s\"'\\]{{3,}}",
-    rf"((?i:<[\w:-]{{0,40}}{_NAME}>)){_NO_REFERENCE}[^<\n\"\\]+(?=</)",
-    r"(\blogin\s{1,9}\S{1,80}\s{1,9}password\s{1,9})[^\s\"'\\]+",  # .netrc
-)
-_OTHERS = (
-    (("://",), (_SIGNED_IN,)),
-    (("@tcp(", "@unix("), (r"(\b[\w.-]{1,60}:)[^\s@\"'\\]+(?=@(?:tcp|unix)\()",)),  # a DSN of Go's MySQL
-    (
-        ("/services/t", "/api/webhooks/"),
-        (r"((?:/services/T\w+/B\w+/|/api/webhooks/\d+/))[\w-]{16,}",),
-    ),  # Slack, Discord
-    (
-        ("?", "&"),
-        (rf"((?i:[?&;](?:[\w-]{{0,60}}{_NAME}|key|sig|signature|code|auth)=)){_NO_REFERENCE}[^\s&#\"'\\<>]+",),
-    ),
-    (("bearer", "basic"), (r"((?i:\b(?:bearer|basic)\s{1,9}))(?=[\w.~+/-]{0,200}[\d=_-])[\w.~+/=-]{8,}",)),
-    (_NAMES, _AT_NAMES),
-)
-"""Forms of secrets: marks in small letters, and patterns with a group that stays.
-
-Every repetition is bounded or cannot begin inside of itself, so the time grows with the length of the text alone. No
-pattern takes in a quote that ends a JSON text, so JSON stays JSON.
-"""
+"""Names of variables beyond those of sensitive keys, without a number at the end."""
 
 _secrets_of_process: set[str] = set()
 
@@ -192,10 +105,10 @@ def holds_key(text: str) -> bool:
     """Return whether a text contains a key of a well-known service, or a URL with a password."""
     if len(text) < SHORTEST:
         return False
-    url = _compile(_SIGNED_IN).search(text) if "://" in text else None
+    url = _compile(SIGNED_IN).search(text) if "://" in text else None
     if url is not None and "${" not in text[url.start() : text.index("@", url.end())]:
         return True
-    return _replace(text, _KEYS) != text
+    return _replace(text, KEYS) != text
 
 
 def secrets_of(config: Any) -> Iterator[str]:
@@ -228,7 +141,7 @@ def _read_variables(value: str) -> Iterator[str]:
 
 
 def _find_password(value: str) -> Iterator[str]:
-    if "://" in value and "@" in value and (found := _compile(_SIGNED_IN).search(value)):
+    if "://" in value and "@" in value and (found := _compile(SIGNED_IN).search(value)):
         yield found[0].removeprefix(found[1]).partition(":")[2]
 
 
@@ -342,12 +255,17 @@ def _secrets_of_environment() -> tuple[str, ...]:
     return seen.secrets
 
 
+def is_secret_variable(name: str) -> bool:
+    """Return whether the name of an environment variable says that its value is a secret."""
+    from . import is_sensitive
+
+    return is_sensitive(name) or re.fullmatch(_VARIABLE, re.sub(r"_?\d+$", "", name.upper())) is not None
+
+
 @lru_cache(maxsize=1024)
 def _read_secret(name: str, value: str) -> tuple[str, ...]:
     """Return the secret of an environment variable, if any; the path of a file is none (`PWD`, `…_CREDENTIALS`)."""
-    from . import is_sensitive
-
-    if is_sensitive(name) or name.upper().endswith("_PWD"):
+    if is_secret_variable(name):
         return () if os.path.isabs(value) and os.path.exists(value) else (value,)  # noqa: PTH110, PTH117 - pathlib is slow
     return tuple(_find_password(value))
 
@@ -368,7 +286,7 @@ def hide_forms(text: str, forms: Sequence[str]) -> str:
 
 
 def _hide_shapes(text: str) -> str:
-    return _replace(_replace(text, _KEYS), _OTHERS)
+    return _replace(_replace(text, KEYS), OTHERS)
 
 
 _hide_shapes_again = lru_cache(maxsize=1024)(_hide_shapes)

@@ -148,6 +148,48 @@ def ordinary_lines() -> Iterator[str]:
         yield from file.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("password='s3cret pass word' host=h", "password='[REDACTED]' host=h"),
+        (r'password="aaaa\"bbbbcccc" x', 'password="[REDACTED]" x'),
+        ('passphrase="correct horse battery"', 'passphrase="[REDACTED]"'),
+        ("db:\n  password: |\n    one two\n    three\n  user: x", "db:\n  password: |\n    [REDACTED]\n  user: x"),
+        ("password: >-\n   s3cretPass", "password: >-\n   [REDACTED]"),
+        ("- name: DB_PASSWORD\n  value: s3cretPass", "- name: DB_PASSWORD\n  value: [REDACTED]"),
+        ("'password' => 's3cretPass'", "'password' => '[REDACTED]'"),
+        ("clone https://abcdef0123456789abcdef@github.com/x", "clone https://[REDACTED]@github.com/x"),
+        ('password="$(cat file with it)"', 'password="$(cat file with it)"'),
+        ("- name: DB_PASSWORD\n  valueFrom: {key: password}", "- name: DB_PASSWORD\n  valueFrom: {key: password}"),
+        ("https://some.person@example.com/a-page", "https://some.person@example.com/a-page"),
+    ],
+)
+def test_a_secret_of_several_words_or_lines_is_hidden_as_a_whole(text: str, hidden: str) -> None:
+    assert redact_text(text) == hidden
+    document = json.dumps({"a": [text]})
+    assert json.loads(redact_text(document))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["PGPASSWORD", "DB_PASS", "DBPASSWORD", "SSHPASS", "GITHUB_PAT", "MY_API_KEY_2", "TOKEN_2", "PASSWORD1", "GHTOKEN",
+     "X_SECRET_FOO", "ANSIBLE_VAULT_PASS", "SESSION_JWT", "OPENAI_API_KEY_EU"],
+)  # fmt: skip
+def test_the_names_of_variables_say_that_they_hold_secrets(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "value-of-house")
+    assert redact_text("it is value-of-house") == f"it is {HIDDEN}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["PATH", "TOKENIZERS_PARALLELISM", "MAX_TOKENS", "SECRET_NAME", "API_KEY_FILE", "AWS_SECRET_ARN", "PATTERN",
+     "PASSAGE", "PASSIVE_MODE", "SORT_KEY", "AUTHOR", "COMPASS_MODE"],
+)  # fmt: skip
+def test_ordinary_variables_hold_none(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "value-of-house")
+    assert redact_text("it is value-of-house") == "it is value-of-house"
+
+
 def test_ordinary_lines_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOUSE_API_KEY", "a-key-of-the-house-1")
     lines = [line for line in islice(ordinary_lines(), 0, None, 3) if len(line) >= 8]
@@ -161,7 +203,8 @@ def test_ordinary_lines_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "text",
     ["A", "eyJ-", "sk-", "://", "://a:", "a://:", "&", "?token", "'", "\"api_", "-----BEGIN PRIVATE KEY-----",
-     "bearer ", "authorization: ", "password=", "key: '", "token\": \"\\", "M", "<password>", "--token ", "login "],
+     "bearer ", "authorization: ", "password=", "key: '", "token\": \"\\", "M", "<password>", "--token ", "login ",
+     "password=\"", "password=\\\"", "password: |\n ", "name: token value: ", "https://a1"],
 )  # fmt: skip
 def test_no_text_makes_the_search_endless(text: str) -> None:
     assert redact_text(text * (256 * 1024 // len(text)))

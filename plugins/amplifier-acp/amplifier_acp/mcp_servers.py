@@ -41,8 +41,7 @@ def add_module(bundle: Bundle, servers: dict[str, Any]) -> None:
 
 def _spell(server: McpServer) -> dict[str, Any]:
     """Return a server as `.mcp.json` spells it; its secrets are hidden in every text from now on."""
-    from amplifier_core.utils import is_sensitive
-    from amplifier_core.utils.secrets import hide_secret
+    from amplifier_core.utils.secrets import hide_secret, is_secret_variable
 
     target: dict[str, Any] = {"url": server.url}
     if server.type != "http":
@@ -51,7 +50,7 @@ def _spell(server: McpServer) -> dict[str, Any]:
         if pairs:
             target[key] = {pair.name: pair.value for pair in pairs}
             for pair in pairs:
-                if is_sensitive(pair.name):
+                if is_secret_variable(pair.name):
                     hide_secret(pair.value.removeprefix("Bearer "))
     return target
 
