@@ -20,7 +20,7 @@ from .output import print_json, print_table
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from amplifier_core.permissions import Decision, Policy
+    from amplifier_core.permissions import Decision, PermissionGate, Policy
 
     from ..bundle import Bundle
 
@@ -58,14 +58,15 @@ async def test(ctx: click.Context, call: str, bundle_path: str | None, as_json: 
     name, given = _split_call(call)
     policy, bundle = await _read_here(ctx, bundle_path)
     confined = {each.get("module") for each in bundle.tools if each.get("sandbox")} if bundle is not None else set()
-    tools = await _find_tools(name, confined)
+    gate = PermissionGate(policy, Path.cwd())
+    tools = await _find_tools(name, confined, gate)
     if name not in tools and not _has_other_tools(bundle):
         raise click.UsageError(
             f"no installed module and no bundle here offers a tool '{name}'{did_you_mean(name, tools)}"
         )
     tool = tools.get(name)
     arguments = _read_arguments(name, given, tool)
-    decision = PermissionGate(policy, Path.cwd()).decide(name, arguments, getattr(tool, "accesses", None))
+    decision = gate.decide(name, arguments, getattr(tool, "accesses", None))
     if as_json:
         print_json("permission.test/1", {"tool": name, "arguments": arguments, **_dump(decision)})
     else:
@@ -96,7 +97,7 @@ async def list_rules(ctx: click.Context, bundle_path: str | None, as_json: bool)
     )
 
 
-async def _find_tools(name: str, confined: Collection[str | None]) -> dict[str, Any]:
+async def _find_tools(name: str, confined: Collection[str | None], gate: PermissionGate) -> dict[str, Any]:
     """Return the tools of installed modules by name; those after the one that offers `name` are left out.
 
     So are the `confined` ones: their code runs in a sandbox alone, and the usual names of arguments count.
@@ -107,19 +108,20 @@ async def _find_tools(name: str, confined: Collection[str | None]) -> dict[str, 
     modules = [module for module in names_of_modules() if module.startswith("tool-") and module not in confined]
     found: dict[str, Any] = {}
     for module in sorted(modules, key=lambda module: (module != usual, module)):
-        found |= await _mount(module)
+        found |= await _mount(module, gate)
         if name in found:
             break
     return found
 
 
-async def _mount(module: str) -> dict[str, Any]:
-    """Return the tools of an installed module, mounted without a configuration."""
+async def _mount(module: str, gate: PermissionGate) -> dict[str, Any]:
+    """Return the tools of an installed module, mounted without a configuration; a tool may look at the rules."""
     from amplifier_core.coordinator import ModuleCoordinator
     from amplifier_core.loader import ModuleLoader
 
     coordinator = ModuleCoordinator(session_id="permission")
     coordinator.register_capability("session.working_dir", str(Path.cwd()))
+    coordinator.guard(gate)
     try:
         await (await ModuleLoader().load(module, {}))(coordinator)
         return dict(coordinator.get("tools"))

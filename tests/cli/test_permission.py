@@ -9,6 +9,7 @@ import pytest
 
 from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.settings import write_setting
+from tests.programs import require
 
 BUNDLE = """---
 bundle: {name: writer}
@@ -68,6 +69,19 @@ def test_a_call_is_explained(
         add_own_module(project)
     assert invoke(["permission", "test", call]) == code
     assert capsys.readouterr().out == said
+
+
+@pytest.mark.parametrize("tool", ["bash", "read_file"])
+def test_what_a_tool_asks_for_the_sake_of_a_rule_is_asked(
+    tool: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require("bwrap")
+    (project / "private").mkdir()
+    (project / "private" / "a").write_text("x\n")
+    text = BUNDLE.replace("write_file(out/**)", f"{tool}(private/**)")
+    (project / "bundle.md").write_text(text, encoding="utf-8")
+    assert invoke(["permission", "test", "bash(grep -r x .)"]) == exits.WAITING
+    assert capsys.readouterr().out == "ask: commands are asked for\n"
 
 
 @pytest.mark.parametrize(
