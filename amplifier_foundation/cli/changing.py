@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from amplifier_core.errors import AmplifierError
 
+from ..operations import running
 from ..operations.acting import record_act
-from ..operations.running import change_elsewhere, change_here, record_change
+from ..operations.running import change_here, record_change
 from .app import person, project_here, storage_plugins, storage_setting, use_inbox, use_store
 from .loops import run_async
 
@@ -27,28 +29,31 @@ logger = logging.getLogger(__name__)
 def change_background_session(verb: Verb, name: str) -> list[Changed]:
     """Change the background session of that name, queue or id; return the changed ones.
 
-    The process of this folder is asked first, then those of others, then other hosts. Raises `NothingRuns`,
-    `NoSuchBackgroundSession`.
+    Those of this folder come first, then those of others, on this host and on others. Raises `NothingRuns`,
+    `NoSuchBackgroundSession`, and `SessionConflict` for several to choose from.
     """
-    from ..background.asking import NoSuchBackgroundSession, NothingRuns
     from ..sessions.storages import DEFAULT_STORAGE
 
     ctx = click.get_current_context()
-    try:
-        changed = change_here(verb, name, first=project_here())
-    except (NothingRuns, NoSuchBackgroundSession):
-        if storage_setting() == DEFAULT_STORAGE or not (changed := run_async(_change_elsewhere(ctx, verb, name))):
-            raise
-    else:
-        run_async(_record(ctx, verb, lambda store: record_change(store, person(), verb, changed)))
+    if storage_setting() != DEFAULT_STORAGE and (found := run_async(_change_shared(ctx, verb, name))) is not None:
+        return found
+    changed = change_here(verb, name, first=project_here())
+    run_async(_record(ctx, verb, lambda store: record_change(store, person(), verb, changed)))
     return changed
 
 
-async def _change_elsewhere(ctx: click.Context, verb: Verb, name: str) -> list[Changed]:
-    async with use_inbox(storage_plugins(ctx)) as store:
-        changed = await change_elsewhere(store, verb, name)
-        await record_change(store, person(), verb, changed)
-        return changed
+async def _change_shared(ctx: click.Context, verb: Verb, name: str) -> list[Changed] | None:
+    """Do so on a store that hosts may share; None when it cannot be opened: the processes here have theirs open."""
+    from ..sessions.lock import running_owners
+
+    async with AsyncExitStack() as stack:
+        try:
+            store = await stack.enter_async_context(use_inbox(storage_plugins(ctx)))
+        except AmplifierError:
+            if not running_owners():
+                raise
+            return None  # it is told when the change cannot be recorded
+        return await running.change_background_session(store, person(), verb, name, first=project_here())
 
 
 def record_stop(owner: dict[str, Any]) -> None:

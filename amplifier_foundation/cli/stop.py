@@ -42,19 +42,19 @@ def stop(name: str | None, here: bool, everything: bool, timeout: float) -> None
 
     if [name is not None, here, everything].count(True) != 1:
         raise click.UsageError("name a background session, or use --all or --everything; list them with: amplifier ps")
+    if name is not None:
+        for changed in change_background_session("stop", name):
+            click.echo(f"{changed.queue} is stopped", err=True)
+        click.echo(f"It stays stopped until: amplifier start {name}", err=True)
+        return
     owners = running_owners()
-    killed = forget_killed(None if everything else project_here()) if name is None else []
+    killed = forget_killed(None if everything else project_here())
     for each in killed:
         click.echo(f"Process {each['pid']} had been killed.", err=True)
     if not owners:
         if killed:
             return
         raise NothingRuns
-    if name is not None:
-        for changed in change_background_session("stop", name):
-            click.echo(f"{changed.queue} is stopped", err=True)
-        click.echo(f"It stays stopped until: amplifier start {name}", err=True)
-        return
     if here:
         owner = running_owner(project_here())
         if owner is None and killed:

@@ -13,7 +13,7 @@ from amplifier_core.errors import SessionConflict
 from .acting import record_act
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Literal
 
     from amplifier_core.storage import DurableStore, SessionStore
@@ -33,7 +33,7 @@ class Running(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """A background session whose life was changed; on another host its project is unknown (None)."""
+    """A background session whose life was changed; its project is None when its process did not tell it."""
 
     project: str | None
     queue: str
@@ -75,7 +75,7 @@ def change_here(verb: str, name: str, *, first: str | None = None, project: str 
     from ..sessions.lock import running_owners
 
     owners = running_owners()
-    project = project or _find_project(owners, name, first)
+    project = project or find_project(owners, name, first)
     owners = [each for each in owners if project is None or project in (each.get("projects") or ())]
     if not owners:
         raise NothingRuns
@@ -98,14 +98,17 @@ def change_here(verb: str, name: str, *, first: str | None = None, project: str 
     raise NoSuchBackgroundSession(name, [each.status["name"] for each in list_all_running()])
 
 
-def _find_project(owners: Sequence[Mapping[str, Any]], name: str, first: str | None) -> str | None:
+def find_project(
+    owners: Sequence[Mapping[str, Any]], name: str, first: str | None, elsewhere: Collection[tuple[str, str]] = ()
+) -> str | None:
     """Return the project of the background sessions of that name, queue or id: `first` if it is one of several.
 
-    None when no process tells. Raises `SessionConflict` for several others. Blocks.
+    Other hosts run those `elsewhere`, projects and queues. None when no process tells. Raises `SessionConflict` for
+    several others. Blocks.
     """
     near = [owner for owner in owners if first in (owner.get("projects") or ())]
-    for group in (near, [owner for owner in owners if owner not in near]):
-        found: set[tuple[str, str]] = set()
+    here = {key for key in elsewhere if key[0] == first}
+    for group, found in ((near, here), ([owner for owner in owners if owner not in near], set(elsewhere))):
         for owner in group:
             with suppress(SessionConflict):
                 known = ((key, session_id) for key, session_id, _ in list_running(owner))
@@ -115,23 +118,9 @@ def _find_project(owners: Sequence[Mapping[str, Any]], name: str, first: str | N
             return first if first in projects else projects[0]
         if projects:
             listed = ", ".join(f"{queue} in {project}" for project, queue in sorted(found))
-            advice = "Go to the folder of one, or give its id: amplifier ps --json"
+            advice = "Go to the folder of one" + ("" if elsewhere else ", or give its id: amplifier ps --json")
             raise SessionConflict(name, f"several background sessions have this name: {listed}. {advice}")
     return None
-
-
-async def change_elsewhere(store: DurableStore, verb: str, name: str) -> list[Changed]:
-    """Ask the other hosts of a shared store for the same; return nothing for the store of one host.
-
-    Raises `SessionConflict` with the words of a host that refuses, or that does not answer.
-    """
-    if not hasattr(store, "fenced"):  # the store of one host
-        return []
-    from ..background.hosts.people import change_elsewhere as change
-    from ..background.hosts.sharing import shared_store
-
-    shared = shared_store(store)
-    return [Changed(None, queue) for queue in await change(shared, verb, name)] if shared is not None else []
 
 
 async def record_change(store: SessionStore, actor: Actor, verb: Verb, changed: list[Changed]) -> None:
@@ -142,20 +131,33 @@ async def record_change(store: SessionStore, actor: Actor, verb: Verb, changed: 
 
 
 async def change_background_session(
-    store: DurableStore, actor: Actor, verb: Verb, name: str, *, project: str | None = None
+    store: DurableStore, actor: Actor, verb: Verb, name: str, *, first: str | None = None, project: str | None = None
 ) -> list[Changed]:
     """Change the life of the background sessions of that name, queue or id, wherever they run, and record it.
 
-    With `project`, those of that project alone. Raises the errors of `change_here` and `change_elsewhere`.
+    Those of one project are changed, as `change_here` says; on a shared store, of all hosts. Raises the errors of
+    `change_here`, and `SessionConflict` with the words of a host that refuses, or that does not answer.
     """
     import asyncio
 
     from ..background.asking import NoSuchBackgroundSession, NothingRuns
+    from ..background.hosts.sharing import shared_store
+    from ..sessions.lock import running_owners
 
+    shared = shared_store(store)
+    if shared is not None and project is None:
+        from ..background.hosts.people import find_elsewhere
+
+        elsewhere = await find_elsewhere(shared, name)
+        project = await asyncio.to_thread(find_project, running_owners(), name, first, elsewhere)
     try:
-        changed = await asyncio.to_thread(change_here, verb, name, project=project)
+        changed = await asyncio.to_thread(change_here, verb, name, first=first, project=project)
     except (NothingRuns, NoSuchBackgroundSession):
-        changed = await change_elsewhere(store, verb, name)
+        if shared is None or project is None:
+            raise
+        from ..background.hosts.people import change_elsewhere
+
+        changed = [Changed(project, queue) for queue in await change_elsewhere(shared, verb, name, project)]
         if not changed:
             raise
     await record_change(store, actor, verb, changed)

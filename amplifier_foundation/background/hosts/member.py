@@ -176,6 +176,12 @@ class Member:
                     await self.forget_workers()
                     tidied = self.clock.monotonic()
 
+    async def carry_out(self, operation: str, arguments: Mapping[str, Any]) -> Any:
+        """Do what another host asks, and show it: the states are stored before the answer is."""
+        answer = await self.obey(operation, arguments) if self.obey is not None else None
+        await self.sign()
+        return answer
+
     async def look(self) -> None:
         """Follow wishes, and carry out commands, until cancelled."""
         while True:
@@ -185,7 +191,7 @@ class Member:
                     await follow()
                 if self.obey is not None:
                     for command in await read_commands(self.store, self.process):
-                        await answer_command(self.store, command, self.obey)
+                        await answer_command(self.store, command, self.carry_out)
             except StoreUnavailable:
                 continue
             except AmplifierError as error:

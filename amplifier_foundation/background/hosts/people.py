@@ -67,16 +67,28 @@ async def open_sessions_of(store: SharedStore, host: str) -> list[SessionRecord]
     return [each for each in running if host_of(str(each.metadata.get(KEY) or "")) == host]
 
 
-async def change_elsewhere(store: SharedStore, verb: str, name: str) -> list[str]:
-    """Have other hosts change the life of the background session of that name or queue; return the changed queues.
+async def find_elsewhere(store: SharedStore, name: str) -> dict[tuple[str, str], list[Presence]]:
+    """Return the background sessions of that name or queue, by project and queue, with the processes that run them."""
+    now = await store.now()
+    found: dict[tuple[str, str], list[Presence]] = {}
+    for each in await store.processes():
+        for project, queues in (each.facts.get("states") or {}).items() if is_seen(each, now) else ():
+            for queue in queues:
+                if name in (queue, queue.rpartition("/")[2]):
+                    found.setdefault((project, queue), []).append(each)
+    return found
+
+
+async def change_elsewhere(store: SharedStore, verb: str, name: str, project: str) -> list[str]:
+    """Have other hosts change the life of a project's background sessions of that name; return the changed queues.
 
     Raises `SessionConflict` with the words of a host that refuses, or that does not answer.
     """
-    now = await store.now()
     asked: dict[str, tuple[Presence, str]] = {}
-    for each in await store.processes():
-        for queue in sorted(_queues(each, name)) if is_seen(each, now) else ():
-            asked[await send_command(store, each.process, verb, {"name": queue})] = (each, queue)
+    for (where, queue), processes in sorted((await find_elsewhere(store, name)).items()):
+        for each in processes if where == project else ():
+            command = {"name": queue, "project": project}
+            asked[await send_command(store, each.process, verb, command)] = (each, queue)
     changed: set[str] = set()
     try:
         async with asyncio.timeout(PATIENCE):
@@ -128,8 +140,3 @@ def _explain_silence(host: str) -> Exception:
     from amplifier_core.errors import SessionConflict
 
     return SessionConflict(host, f"host {host} does not answer after {PATIENCE:g} s. See: amplifier host list")
-
-
-def _queues(process: Presence, name: str) -> set[str]:
-    states = process.facts.get("states") or {}
-    return {queue for queues in states.values() for queue in queues if name in (queue, queue.rpartition("/")[2])}

@@ -16,18 +16,20 @@ from amplifier_core.errors import SessionConflict, StaleEpoch
 from amplifier_core.testing import VirtualClock
 from amplifier_core.testing.shared_memory_store import SharedMemoryStore
 from amplifier_foundation.background import cancelling
+from amplifier_foundation.background.asking import NothingRuns
 from amplifier_foundation.background.file_causes import FileCauses, Writer
 from amplifier_foundation.background.hosts.clock import StoreClock
 from amplifier_foundation.background.hosts.leading import Leadership
 from amplifier_foundation.background.hosts.people import (
     adopt_host,
     cancel_elsewhere,
-    change_elsewhere,
     describe_hosts,
 )
 from amplifier_foundation.background.hosts.writes import SharedWrites
 from amplifier_foundation.background.tasks import run_beside
 from amplifier_foundation.background.up import Control, Up
+from amplifier_foundation.operations.acting import Actor
+from amplifier_foundation.operations.running import Changed, change_background_session
 
 from .bench import FedTrigger, Feeds
 from .hosts import LEASE, HostBench, Hosts
@@ -306,31 +308,49 @@ async def test_the_work_of_a_host_that_is_gone_is_adopted(
         await paris.until("completed", count=2, step=0.5)
 
 
-async def test_commands_reach_the_host_that_runs_the_background_session(hosts: Hosts, make_bundle: Bundles) -> None:
-    bundle, asked = make_bundle("family"), []
+async def test_commands_reach_the_host_that_runs_the_background_session(
+    hosts: Hosts, make_bundle: Bundles, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "home"))  # where nothing runs
+    bundle, asked, state = make_bundle("family"), [], ["running", ""]
+
+    async def change(verb: Any, name: str, **where: Any) -> list[Changed]:
+        task = asyncio.ensure_future(change_background_session(hosts.store, Actor("ann", "cli"), verb, name, **where))
+        while not task.done():
+            await hosts.clock.advance(1)
+            await asyncio.sleep(0.01)
+        return task.result()
+
     async with hosts.open("berlin", bundle) as berlin:
         await berlin.start()
 
         async def obey(operation: str, arguments: Any) -> list[str]:
-            asked.append((operation, arguments["name"]))
+            asked.append((operation, arguments["project"], arguments["name"]))
             if operation == "stop":
                 raise SessionConflict("queue", "it cannot be stopped now")
+            state[0] = "paused"
             return ["bg-queue-0001"]
 
-        berlin.member.obey = obey
-        berlin.member.states = lambda: {"/p": {"family/queue": ["running", ""]}}
+        queues = {"/a": {"family/queue": state}, "/b": {"family/queue": state, "town/hall": state}}
+        berlin.member.obey, berlin.member.states = obey, lambda: queues
         await berlin.member.sign()
-        for verb, outcome in (("restart", ["family/queue"]), ("stop", SessionConflict)):
-            task = asyncio.ensure_future(change_elsewhere(hosts.store, verb, "queue"))
-            while not task.done():
-                await hosts.clock.advance(1)
-                await asyncio.sleep(0.01)
-            if isinstance(outcome, list):
-                assert task.result() == outcome
-            else:
-                with pytest.raises(outcome, match="cannot be stopped now"):
-                    task.result()
-        assert asked == [("restart", "family/queue"), ("stop", "family/queue")]
+        assert await change("restart", "hall") == [("/b", "town/hall")]
+        assert await change("pause", "queue", first="/b") == [("/b", "family/queue")]
+        [shown] = await describe_hosts(hosts.store)
+        assert shown["states"]["/b"]["family/queue"] == ["paused", ""]
+        assert await change("pause", "family/queue", project="/a") == [("/a", "family/queue")]
+        with pytest.raises(SessionConflict, match="family/queue in /a, family/queue in /b. Go to the folder of one"):
+            await change("stop", "queue")
+        with pytest.raises(NothingRuns):
+            await change("stop", "queue", project="/c")
+        with pytest.raises(SessionConflict, match="cannot be stopped now"):
+            await change("stop", "queue", first="/a")
+        assert asked == [
+            ("restart", "/b", "town/hall"),
+            ("pause", "/b", "family/queue"),
+            ("pause", "/a", "family/queue"),
+            ("stop", "/a", "family/queue"),
+        ]
         assert await hosts.store.documents("", "host-commands") == []
 
 
