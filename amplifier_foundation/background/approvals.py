@@ -16,7 +16,7 @@ from __future__ import annotations
 import fcntl
 from contextlib import asynccontextmanager
 from dataclasses import field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_core.errors import AmplifierError, SessionConflict
@@ -25,6 +25,7 @@ from amplifier_core.permissions.gate import ALWAYS, ONCE, SESSION
 from amplifier_core.storage import PromptDeliveries
 
 from ..paths import data_home, make_private
+from ..sessions.storages import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
@@ -143,8 +144,12 @@ async def read_approvals(store: DurableStore, project: str, queue: str) -> dict[
     return {its_id: Approval.from_dict(data) for its_id, data in stored.items()}
 
 
-async def read_all(store: DurableStore, now: datetime, *, finished: bool = False) -> list[Approval]:
-    """Return the approvals of unfinished deliveries, the oldest first; with `finished`, also the kept answers."""
+async def read_all(store: DurableStore, now: datetime | None = None, *, finished: bool = False) -> list[Approval]:
+    """Return the approvals of unfinished deliveries, the oldest first; with `finished`, also the kept answers.
+
+    They are as they are `now` (None: by the clock of the store, where it has one).
+    """
+    now = now or (await clock_of(store)).now()
     counts = await store.delivery_counts()
     queues = {(each.project, each.queue) for each in counts if finished or each.waiting_since is not None}
     found = [each for key in sorted(queues) for each in (await read_approvals(store, *key)).values()]
@@ -191,7 +196,7 @@ async def decide(
 
     The same answer again is no error. `always` is only the answer: the caller adds the `rule` to the settings.
     """
-    now = now or datetime.now(UTC)
+    now = now or (await clock_of(store)).now()
     async with _deciding():
         known = (await read_approvals(store, approval.project, approval.queue)).get(approval.id)
         if known is None or known.at(now).state not in ("pending", state):

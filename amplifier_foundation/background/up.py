@@ -85,11 +85,13 @@ async def run_background(
         member = await _take_place(stack, store, role, bundles, projects, facts)
         if member is not None:
             await stack.enter_async_context(run_beside(control.take_part(member), "commands of other hosts"))
-        await stack.enter_async_context(purging(store, SystemClock(), retention, projects))
+        clock = SystemClock() if member is None else member.clock
+        await stack.enter_async_context(purging(store, clock, retention, projects))
         await stack.enter_async_context(looking_after(store, SystemClock(), partial(control.report, STORE_FILE)))
         stack.enter_context(report_exhaustion())
         folder = await stack.enter_async_context(watching_data_folder(control.lost))
-        router, files, control.feed = EventRouter(store), _remember_files(member, bundles), LiveFeed(plugins)
+        router, files = EventRouter(store, clock=clock), _remember_files(member, bundles)
+        control.feed = LiveFeed(plugins)
         loops = stack.enter_context(SessionLoops())
         end_forks_of(asyncio.get_running_loop())
         stack.enter_context(reporting_stalls(loops.stalls, control.running))

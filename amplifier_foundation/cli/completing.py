@@ -131,14 +131,11 @@ def complete_background_sessions(ctx: click.Context) -> Iterator[tuple[str, str]
 @completes
 def complete_approvals(ctx: click.Context) -> Iterator[tuple[str, str]]:
     """Complete the ids of the approvals that wait."""
-    from amplifier_core.clock import SystemClock
-
     from ..background.approvals import read_all
     from ..sessions.storages import require_inbox
 
-    now = SystemClock().now()
     yield LAST, "the newest"
-    for each in read_now(ctx, lambda store: read_all(require_inbox(store, storage_setting()), now)) or ():
+    for each in read_now(ctx, lambda store: read_all(require_inbox(store, storage_setting()))) or ():
         if each.state == "pending":
             yield each.id, each.question
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +13,7 @@ from amplifier_core.utils.secrets import redact_text
 from ..documents.json_text import dump_json
 from ..operations.history import MOST, RECENT, Following
 from ..operations.running import list_all_running
+from ..sessions.storages import clock_of
 from .ages import read_age
 from .app import project_here, storage_plugins, use_inbox
 from .completing import complete_background_sessions
@@ -54,10 +55,10 @@ async def logs(
 
     Each accepted, refused or skipped event, its session, and its result; each problem, and its end; what people did.
     """
-    started = datetime.now(UTC)
-    begin = started - since if since else None
     shown = MOST if lines is None and since is not None else LINES if lines is None else lines
     async with use_inbox(storage_plugins(ctx)) as store:
+        started = (await clock_of(store)).now()
+        begin = started - since if since else None
         running = list_all_running() if name is not None else ()
         following = await Following.of(store, name, running, project_here())
         following.shows_tools, following.show = tools, timestamp

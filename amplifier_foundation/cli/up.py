@@ -269,7 +269,6 @@ async def beside(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 async def keep_counts(view: RunView, store: DurableStore, running: Sequence[Up], log: Logfile | None = None) -> None:
     """Update the counts of the live table and rotate the log, until cancelled."""
-    from amplifier_core.clock import SystemClock
     from amplifier_core.errors import StoreUnavailable
 
     from ..background.approvals import read_all
@@ -287,7 +286,7 @@ async def keep_counts(view: RunView, store: DurableStore, running: Sequence[Up],
                 for row in each.manager.get_status().values()
             }
             with suppress(StoreUnavailable):
-                view.show_counts(await store.delivery_counts(), at_work, await read_all(store, SystemClock().now()))
+                view.show_counts(await store.delivery_counts(), at_work, await read_all(store))
         await asyncio.sleep(TICK)
 
 

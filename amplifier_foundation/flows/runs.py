@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.clock import Clock, SystemClock
 from amplifier_core.errors import SessionConflict, SessionNotFound, StaleEpoch, StoreUnavailable
 from amplifier_core.frozen import frozen
 from amplifier_core.ids import new_session_id
@@ -28,6 +27,7 @@ from ..sessions.lock import session_lock
 from ..sessions.presence import as_it_is, refuse_occupied
 from ..sessions.recording import shield_to_completion
 from ..sessions.records import new_record, resume_changes
+from ..sessions.storages import clock_of
 from ..sessions.untrusted import taint
 from ..spawn import prepared_bundle
 from ..spawning.agents import AgentSpawner
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from amplifier_core.approval import ApprovalSystem
+    from amplifier_core.clock import Clock
     from amplifier_core.permissions import Policy
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
@@ -100,7 +101,7 @@ async def run_workflow(
     graph = Graph(workflow)  # nothing is stored for one that cannot run
     prepared, complete = await prepared_bundle(bundle), complete_store(store)
     record = await _find_record(graph, prepared, complete, input, resume, working_dir, accept=accept)
-    clock = clock or SystemClock()
+    clock = clock or await clock_of(complete)
     with session_lock(record.session_id, is_run=True):
         record = await complete.get(record.session_id)  # as its last process left it
         record = replace(record, metadata=with_held(record.metadata, {}))
@@ -205,7 +206,7 @@ async def read_questions(store: DurableStore, record: SessionRecord, now: dateti
     delivery = await find_open(store, record)
     if delivery is None:
         return []
-    known, now = await read_approvals(store, delivery.project, delivery.queue), now or SystemClock().now()
+    known, now = await read_approvals(store, delivery.project, delivery.queue), now or (await clock_of(store)).now()
     own = [each for each in known.values() if each.delivery_id == delivery.delivery_id]
     return sorted((each for each in own if each.at(now).state == "pending"), key=lambda each: each.created)
 
@@ -298,7 +299,7 @@ async def cancel_run(store: DurableStore, record: SessionRecord, clock: Clock | 
 
     Raises `SessionConflict` for a run that has ended.
     """
-    clock, run_id = clock or SystemClock(), record.session_id
+    clock, run_id = clock or await clock_of(store), record.session_id
     delivery = await find_open(store, record)
     if delivery is None:
         raise SessionConflict(run_id, f"the run {run_id} has ended: it is {as_it_is(record).status}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from amplifier_core.clock import SystemClock
 from amplifier_core.errors import SessionConflict
 
 from .acting import record_act
@@ -26,7 +25,7 @@ async def read_approvals(store: DurableStore, *, finished: bool = False) -> list
     """Return the approvals of unfinished deliveries, the oldest first; with `finished`, also the kept answers."""
     from ..background.approvals import read_all
 
-    return await read_all(store, SystemClock().now(), finished=finished)
+    return await read_all(store, finished=finished)
 
 
 async def find_approval(store: DurableStore, text: str, project: str | None = None) -> Approval:

@@ -37,6 +37,18 @@ background_sessions:
     triggers: [{module: trigger-timer, config: {interval: 1h}}]
 ---
 """
+ASKING = """---
+bundle: {name: shop}
+providers:
+  - module: provider-playbook
+    config:
+      rules: [{when: {user: pay}, call: {tool: write_file, input: {file_path: paid.txt, content: "7"}}}]
+      otherwise: {say: "You said: {prompt}"}
+tools: [{module: tool-filesystem}]
+permissions: {ask: [write_file]}
+background_sessions: [{name: clerk, instruction_template: "{text}", triggers: [{module: trigger-manual}]}]
+---
+"""
 
 
 @dataclass
@@ -165,6 +177,24 @@ def test_the_work_of_a_host_that_is_gone_is_adopted(site: Site) -> None:
         exits.OK, f"Adopted 0 claims, 0 waiting events and 1 open sessions of {host}.\n",
     )  # fmt: skip
     assert site.data("web2", "host", "list") == []
+
+
+def test_what_is_old_is_told_by_the_clock_of_the_database(site: Site) -> None:
+    (site.folder / "shop" / "bundle.md").write_text(ASKING)
+    assert site.data("office", "host", "list") == []  # it makes the tables
+    with psycopg.connect(site.dsn, autocommit=True) as db:  # all hosts are 8 days ahead of it
+        clock = "SELECT ((extract(epoch FROM clock_timestamp()) - 8 * 86400) * 1000000)::bigint"
+        db.execute(f"CREATE OR REPLACE FUNCTION amplifier.clock() RETURNS bigint LANGUAGE sql VOLATILE AS '{clock}'")
+    for text in ("pay", "greet"):
+        fire = ["trigger", "fire", "clerk", "--data", json.dumps({"text": text})]
+        assert site.run("office", *fire).returncode == exits.OK
+    assert site.run("office", "up", "--once").returncode == exits.OK
+    assert len(site.data("office", "session", "list", "--all", "--since", "1h")) == 3
+    assert "clerk" in site.run("office", "logs", "--since", "1h").stdout
+    pruned = site.data("office", "session", "prune", "--older-than", "7d", "--all", "--yes")
+    assert pruned == {"deleted": False, "sessions": []}
+    [asked] = site.data("office", "approvals", "list")
+    assert site.run("office", "approvals", "approve", asked["id"]).returncode == exits.OK
 
 
 @pytest.mark.parametrize(

@@ -113,14 +113,13 @@ async def choose(
 
 async def _refuse_waiting(record: SessionRecord, store: SessionStore) -> None:
     """Raise `SessionConflict` with the approval that a session waits for, where the store knows it."""
-    from amplifier_core.clock import SystemClock
     from amplifier_core.storage import DurableStore
 
     from ...background.approvals import read_all
 
     if not isinstance(store, DurableStore):
         return
-    for each in await read_all(store, SystemClock().now()):
+    for each in await read_all(store):
         sessions = {each.session_id, *(one.session_id for one in await store.find_deliveries(each.delivery_id))}
         if each.state == "pending" and record.session_id in sessions:
             raise SessionConflict(

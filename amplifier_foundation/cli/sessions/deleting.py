@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import click
 
 from ...operations.sessions import delete_sessions, find_forks, read_deliveries
@@ -76,14 +74,16 @@ async def prune(
     from amplifier_core.storage import Inbox
 
     from ...background.retention import age, disposable
+    from ...sessions.storages import clock_of
 
     if older_than is None and not keep:
         raise click.UsageError("give --older-than 30d, or --keep 20, or both")
     try:
-        before = datetime.now(UTC) - age(older_than) if older_than is not None else None
+        oldest = age(older_than) if older_than is not None else None
     except ValueError as error:
         raise click.UsageError(f"--older-than: {error}") from error
     async with use_store(storage_plugins(ctx)) as store:
+        before = (await clock_of(store)).now() - oldest if oldest is not None else None
         records = await read_sessions(store, everywhere=everywhere)
         waiting = [each for state in ("pending", "claimed") for each in await read_deliveries(store, state=state)]
         needed = {delivery.session_id for delivery in waiting if delivery.session_id}

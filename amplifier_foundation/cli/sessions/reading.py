@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +20,7 @@ from .messages import print_message
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     from amplifier_core.storage import SessionRecord, SessionStore
     from amplifier_core.transcript import Message
@@ -56,13 +55,14 @@ async def list_(
     import gc
 
     from ...sessions.presence import as_it_is
+    from ...sessions.storages import clock_of
 
-    begin = datetime.now(UTC) - since if since else None
-    is_filtered = bool(statuses or name or search or begin)
+    is_filtered = bool(statuses or name or search or since)
     gc.disable()  # of 10,000 records none is garbage, and the search for garbage takes as long as reading them
     try:
         async with use_store(storage_plugins(ctx)) as store:
             if is_filtered:
+                begin = (await clock_of(store)).now() - since if since else None
                 records = await _find(store, everywhere, statuses, name, begin, limit, search)
             else:
                 records = [as_it_is(each) for each in await read_sessions(store, everywhere=everywhere, limit=limit)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +103,7 @@ class Questions:
 
         store = self._store
         if isinstance(store, DurableStore) and (is_thorough or running_owners()):
-            known = await read_all(store, datetime.now(UTC))
+            known = await read_all(store)
             self._compare({each.id: each for each in known if each.state == "pending"})
 
     def _compare(self, pending: dict[str, Approval]) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from amplifier_core.storage import DurableStore, PromptDeliveries
-from amplifier_core.testing import MemoryStore
+from amplifier_core.testing import MemoryStore, VirtualClock
+from amplifier_core.testing.shared_memory_store import SharedMemoryStore
 from amplifier_foundation.background.approvals import decide, read_all, settle
 from amplifier_foundation.sessions.history import text_of
 
@@ -65,6 +66,18 @@ async def ask(bench: Any, **fields: Any) -> Any:
     await bench.until("held")
     [asked] = await read_all(bench.store, bench.clock.now())
     return asked
+
+
+async def test_on_a_store_of_several_hosts_its_clock_tells_what_has_expired(
+    open_bench: OpenBench, paying: dict[str, Any]
+) -> None:
+    store = SharedMemoryStore(clock := VirtualClock(datetime.now(UTC) - timedelta(days=3)))
+    async with open_bench(store=store, clock=clock, **paying) as bench:
+        asked = await ask(bench)
+        assert [each.state for each in await read_all(store)] == ["pending"]
+        decided = await decide(store, asked, "approved")
+        assert decided.decided is not None
+        assert decided.decided - clock.now() < timedelta(minutes=5)
 
 
 async def test_a_question_waits_a_day_and_counts_as_denied_then(open_bench: OpenBench, paying: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,8 +12,11 @@ import pytest
 
 from amplifier_core import SessionEvent, SessionRecord, TriggerEvent, TriggerType
 from amplifier_core.errors import AmplifierError, SessionNotFound, StoreUnavailable
+from amplifier_core.plugins import Plugins
 from amplifier_core.storage import Purged
 from amplifier_core.testing import MemoryStore, VirtualClock
+from amplifier_core.testing.shared_memory_store import SharedMemoryStore
+from amplifier_foundation import Bundle
 from amplifier_foundation.background.retention import (
     OVER_FOR,
     PURGE_EVERY,
@@ -23,6 +27,7 @@ from amplifier_foundation.background.retention import (
     purging,
     retention_in,
 )
+from amplifier_foundation.background.up import run_background
 from amplifier_foundation.settings import read_settings
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
@@ -73,6 +78,26 @@ async def test_what_is_over_in_an_inbox_is_forgotten_at_once_and_then_every_hour
         await clock.advance(OVER_FOR.total_seconds() + PURGE_EVERY)
         assert [delivery.state for delivery in await store.deliveries()] == ["pending"]
     assert [event.name for event in await store.events()] == ["old"]  # the log is small
+
+
+async def test_on_a_store_of_several_hosts_its_clock_tells_what_is_old(
+    home: Path, tmp_path: Path, plugins: Plugins
+) -> None:
+    asked: asyncio.Future[datetime] = asyncio.get_running_loop().create_future()
+
+    class Shared(SharedMemoryStore):
+        async def expired_sessions(self, *, before: datetime, keep: int = 0, limit: int = 1000) -> list[str]:
+            asked.set_result(before)
+            return await super().expired_sessions(before=before, keep=keep, limit=limit)
+
+    store = Shared(VirtualClock(datetime.now(UTC) - timedelta(days=8)))
+    await store.create(SessionRecord("young", updated=await store.now()))
+    declared = {"bundle": {"name": "b"}, "background_sessions": [{"name": "queue", "instruction": "Go."}]}
+    bundle = Bundle.from_dict(declared, tmp_path)
+    async with run_background([bundle], store, plugins, retention=Retention(timedelta(days=7))):
+        async with asyncio.timeout(30):
+            before = await asked
+        assert before - (await store.now() - timedelta(days=7)) < timedelta(minutes=5)
 
 
 async def test_an_inbox_that_cannot_be_trimmed_is_said_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
