@@ -153,6 +153,8 @@ class BackgroundSessionState:
     """Ids of deliveries postponed by a plugin, until the next claim."""
     outage: Outage = field(default_factory=Outage)
     """The failures of its providers since the last answer."""
+    unstored: Outage = field(default_factory=Outage)
+    """The failures of the store to take what its sessions did, since it took that of one."""
     allowance: Allowance = field(default_factory=Allowance)
     """Its budgets."""
     given_up: int = 0

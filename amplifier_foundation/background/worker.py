@@ -62,6 +62,8 @@ logger = logging.getLogger(__name__)
 
 BOUNDED_LOOK = 1.0
 """Seconds between two looks of an idle worker at a queue with bounds that count on all hosts."""
+LONGEST_PAUSE = 60.0
+"""Seconds until sessions begin again, at the most, after a store could not take what others did."""
 STORE = "store"
 """The component with the problem when the store cannot be used."""
 
@@ -96,7 +98,8 @@ class Worker:
     async def _claim_next(self) -> Delivery | None:
         """Return the next delivery to handle; None after a while without one."""
         now = self.engine.clock.now()
-        held, left = self.background.allowance.until, self.background.outage.seconds_left(now)
+        held = self.background.allowance.until
+        left = max(self.background.outage.seconds_left(now), self.background.unstored.seconds_left(now))
         if held is not None and held > now:
             await wait_for(self.engine.clock, self.background.wake, held)
             return None
@@ -161,13 +164,13 @@ class Worker:
             # The store may have claimed one all the same: give it back, or it waits for the end of its lease.
             await asyncio.wait({claiming})
             if not claiming.cancelled() and claiming.exception() is None and (claimed := claiming.result()) is not None:
-                await self._give_back(claimed, "interrupted")
+                await self._give_back(claimed, "interrupted", self.engine.clock.now())
             raise
         self.engine.clear_problem(self.background, STORE)
         return delivery
 
-    async def _give_back(self, delivery: Delivery, reason: str) -> None:
-        await self.engine.store.nack(delivery, reason=reason, available_at=self.engine.clock.now(), counted=False)
+    async def _give_back(self, delivery: Delivery, reason: str, due: datetime) -> None:
+        await self.engine.store.nack(delivery, reason=reason, available_at=due, counted=False)
 
     async def _handle(self, delivery: Delivery) -> None:
         """Handle a delivery: before, the claim is ours; after, it is done, dead, skipped or pending again.
@@ -197,6 +200,7 @@ class Worker:
             failure = await see_through(attempt)
             if (error := self.renewing.failure or failure) is not None:
                 raise error
+            self.background.unstored.end()
         except* StaleEpoch as stale:
             logger.info("%s", first_cause(stale))
         except* StoreUnavailable as errors:
@@ -210,12 +214,16 @@ class Worker:
     async def _put_back(self, delivery: Delivery, problem: str) -> None:
         """Give a delivery back once the store can be written, or leave it to the next start.
 
-        This counts no attempt: the store failed, not the delivery.
+        This counts no attempt: the store failed, not the delivery. A store that takes claims may still have no room for
+        an answer, which is paid for each time: the pauses until sessions begin again grow.
         """
+        unstored = self.background.unstored
+        pause = min(LONGEST_PAUSE, STORE_PAUSE * 2.0**unstored.failures)
+        due = unstored.add(delivery.delivery_id, self.engine.clock.now(), pause)
         while not self.background.stopping:
             await self._wait_for_store(problem)
             try:
-                await self._give_back(delivery, problem)
+                await self._give_back(delivery, problem, due)
             except StaleEpoch:  # the write had succeeded, or the lease is over
                 return
             except StoreUnavailable as error:

@@ -422,6 +422,30 @@ async def test_a_disk_that_is_full_is_waited_for(open_bench: OpenBench, store: A
         assert [(each.state, each.attempts) for each in await bench.deliveries()] == [("done", 1)]
 
 
+@pytest.mark.parametrize("events", [1, 50])
+async def test_a_model_whose_answers_have_no_room_in_the_store_is_asked_ever_more_seldom(
+    events: int, open_bench: OpenBench, store: DurableStore, held: Held
+) -> None:
+    class Narrow(Faulty):
+        async def append(self, session_id: str, messages: list[Any], *, at: int) -> Any:
+            answers = any(each["role"] == "assistant" for each in messages)
+            return await (self._fail() if answers and not self.well else store.append(session_id, messages, at=at))
+
+    faulty = Narrow(store)  # claims and prompts, which are small, still have room
+    async with open_bench(faulty, providers=held) as bench:
+        await bench.start(max_attempts=1)
+        for n in range(events):
+            bench.trigger.feed(n)
+        await bench.until("session")
+        bench.held().go.set()
+        began = bench.clock.monotonic()
+        await bench.holds(lambda: len(bench.held().asked) == 9, step=1)
+        assert bench.clock.monotonic() - began >= sum((1, 2, 4, 8, 16, 32, 60, 60))
+        faulty.well = True
+        await bench.until("completed", count=events, step=1)
+        assert {each.attempts for each in await bench.deliveries()} == {1}
+
+
 async def test_a_store_that_cannot_be_used_is_asked_once_in_a_while(open_bench: OpenBench, store: DurableStore) -> None:
     faulty = Faulty(store, "commit", "nack")
     async with open_bench(faulty) as bench:
