@@ -194,10 +194,13 @@ async def decide(
 ) -> Approval:
     """Answer a pending approval, durably, and make its delivery due. Raises `SessionConflict` for another one.
 
-    The same answer again is no error. `always` is only the answer: the caller adds the `rule` to the settings.
+    The first one counts, of all processes and hosts. The same answer again is no error. `always` is only the answer:
+    the caller adds the `rule` to the settings.
     """
     now = now or (await clock_of(store)).now()
-    async with _deciding():
+    from .hosts.sharing import alone
+
+    async with _deciding(), alone(store, "answers to approvals"):
         known = (await read_approvals(store, approval.project, approval.queue)).get(approval.id)
         if known is None or known.at(now).state not in ("pending", state):
             what = "is no longer asked for" if known is None else known.at(now).describe_answer()
@@ -212,7 +215,7 @@ async def decide(
 
 @asynccontextmanager
 async def _deciding() -> AsyncIterator[None]:
-    """Let one answer be given at a time, of all processes of the data folder: the first one counts."""
+    """Let one answer be given at a time, of all processes of the data folder."""
     import asyncio  # not above: `amplifier ps` needs no event loop
 
     path = make_private(data_home() / "locks") / "approvals.lock"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from amplifier_core.clock import SystemClock
 from amplifier_core.frozen import slotted
 
 from ..tasks import run_beside
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from ...bundle.model import Bundle
     from .leading import Leadership
     from .member import Member
+
+ALONE = 30.0
+"""Seconds after which others need not wait any more for a process that is gone."""
+LOOK_EVERY = 0.05
 
 
 @slotted
@@ -35,6 +40,25 @@ def shared_store(store: SessionStore) -> SharedStore | None:
     from amplifier_core.shared_stores import SharedStore
 
     return store if isinstance(store, SharedStore) else None
+
+
+@asynccontextmanager
+async def alone(store: SessionStore, name: str) -> AsyncIterator[None]:
+    """Let one process of all hosts be in the block of that name at a time; on the store of one host, wait for nobody.
+
+    Raises `StoreUnavailable`.
+    """
+    if (shared := shared_store(store)) is None:
+        yield
+        return
+    from ...sessions.presence import this_process
+
+    while (lease := await shared.lead(name, owner=this_process(), lease=ALONE)) is None:
+        await SystemClock().sleep(LOOK_EVERY)
+    try:
+        yield
+    finally:
+        await shared.resign(lease)
 
 
 @asynccontextmanager

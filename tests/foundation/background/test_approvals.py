@@ -80,6 +80,30 @@ async def test_on_a_store_of_several_hosts_its_clock_tells_what_has_expired(
         assert decided.decided - clock.now() < timedelta(minutes=5)
 
 
+async def test_of_two_answers_of_two_hosts_at_once_one_counts_and_the_other_is_told(
+    open_bench: OpenBench, paying: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(SharedMemoryStore):
+        async def trigger_state(self, project: str, trigger: str) -> dict[str, Any]:
+            found = await super().trigger_state(project, trigger)
+            await asyncio.sleep(0)
+            return found
+
+    store = Slow(clock := VirtualClock())
+    async with open_bench(store=store, clock=clock, **paying) as bench:
+        asked = await ask(bench)
+
+        async def answer(host: str, state: Any) -> Any:
+            monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / host))
+            return await decide(store, asked, state)
+
+        first, second = await asyncio.gather(
+            answer("berlin", "denied"), answer("paris", "approved"), return_exceptions=True
+        )
+        assert (first.state, str(second)) == ("denied", f"approval {asked.id} {first.describe_answer()}")
+        assert [each.state for each in await read_all(store)] == ["denied"]
+
+
 async def test_a_question_waits_a_day_and_counts_as_denied_then(open_bench: OpenBench, paying: dict[str, Any]) -> None:
     async with open_bench(**paying) as bench:
         asked = await ask(bench)
