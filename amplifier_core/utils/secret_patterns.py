@@ -58,6 +58,10 @@ _PEM = (
 )
 _KEY_IN_ADDRESS = rf"(\bhttps?://){_LIKE_A_KEY}[\w.~%-]{{20,}}+(?=@[\w.-])"
 SIGNED_IN = r"(\b[A-Za-z][\w+.-]{0,40}://)[^/?#\s@:\"'<>\\`]*:[^/\s\"'<>\\`]+(?=@)"
+DATABASE = (  # where a password often has a '/' that nobody escaped; a number there is a port
+    r"(\b(?:postgres(?:ql)?|mysql|mariadb|mongodb(?:\+srv)?|rediss?|amqps?|nats)(?:\+\w{1,20})?://)"
+    r"[^/?#\s@:\"'<>\\`]{0,100}:(?!\d{1,5}/)[^\s\"'<>\\`]{1,200}(?=@)"
+)
 KEYS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("private key",), (_PEM,)),
     *(((mark,), (rf"()(?<![\w-])(?:{form})",)) for mark, form in _SERVICES.items()),
@@ -93,7 +97,7 @@ _AT_NAMES = (
     r"(\blogin\s{1,9}\S{1,80}\s{1,9}password\s{1,9})[^\s\"'\\]+",  # .netrc
 )
 OTHERS = (
-    (("://",), (SIGNED_IN, _KEY_IN_ADDRESS)),
+    (("://",), (SIGNED_IN, DATABASE, _KEY_IN_ADDRESS)),
     (("@tcp(", "@unix("), (r"(\b[\w.-]{1,60}:)[^\s@\"'\\]+(?=@(?:tcp|unix)\()",)),  # a DSN of Go's MySQL
     (
         ("/services/t", "/api/webhooks/"),

@@ -13,7 +13,7 @@ import re
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .secret_patterns import KEYS, OTHERS, SIGNED_IN
+from .secret_patterns import DATABASE, KEYS, OTHERS, SIGNED_IN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -141,8 +141,10 @@ def _read_variables(value: str) -> Iterator[str]:
 
 
 def _find_password(value: str) -> Iterator[str]:
-    if "://" in value and "@" in value and (found := _compile(SIGNED_IN).search(value)):
-        yield found[0].removeprefix(found[1]).partition(":")[2]
+    for form in (SIGNED_IN, DATABASE) if "://" in value and "@" in value else ():
+        if found := _compile(form).search(value):
+            yield found[0].removeprefix(found[1]).partition(":")[2]
+            return
 
 
 class StreamRedactor:

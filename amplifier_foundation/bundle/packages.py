@@ -101,7 +101,7 @@ def suggest(kind: str, name: str, installed: Iterable[str]) -> str:
         known |= {other.replace("_", "-"): other for other in OTHER_TYPES}
     from difflib import get_close_matches  # rarely needed, and not free
 
-    close = get_close_matches(strip(name), known, n=1, cutoff=0.75)
+    close = get_close_matches(strip(name.lower().replace("_", "-")), known, n=1, cutoff=0.75)
     return f"; did you mean '{known[close[0]]}'?" if close else ""
 
 

@@ -84,7 +84,7 @@ def get(ctx: click.Context, key: str, as_json: bool) -> None:
         click.echo(_text(value))
 
 
-@config.command("set", epilog="Example: amplifier config set storage sqlite --scope project")
+@config.command("set", epilog="Example: amplifier config set storage storage-sqlite --scope project")
 @click.argument("key", shell_complete=complete_config_keys)
 @click.argument("value")
 @scope_option

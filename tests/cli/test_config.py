@@ -252,6 +252,7 @@ def test_the_program_itself_sets_and_shows(amplifier: Any, home: Path) -> None:
         ("overrides.provider-x.config", "{auth: {password: sesame}}"),
         ("overrides.provider-x.config.note", "sk-proj-4f9a8b7c6d5e4f3a2b1c0d9e8f7a6b5c"),
         ("overrides.provider-x.config.base_url", "https://me:sesame@host/"),
+        ("storage", '{name: storage-postgres, config: {dsn: "postgresql://me:sesame/1@host/db"}}'),
         ("overrides.provider-x.config.headers", "['Authorization: Bearer a1b2c3d4e5f6a7b8']"),
     ],
 )
@@ -278,6 +279,8 @@ def test_a_reference_to_a_secret_is_written(value: str, home: Path) -> None:
     [
         ("storage", "sqlite", "storage-sqlite"),
         ("storage", "storage-sqlit", "storage-sqlite"),
+        ("storage", "storage_sqlite", "storage-sqlite"),
+        ("storage", "Storage-sqlite", "storage-sqlite"),
         ("storage", "{name: jsonl}", "storage-jsonl"),
         ("bundle", "foremn", "foreman"),
         ("bundle", "foremn:bundle", "foreman"),

@@ -26,6 +26,8 @@ KEY = "sk-ant-" + "a1b2c3d4" * 4
         (f"invalid x-api-key {KEY}", "invalid x-api-key [REDACTED]"),
         ("Authorization: Bearer abcdefgh12345678", "Authorization: Bearer [REDACTED]"),
         ("GET https://me:pass@host/v1", "GET https://[REDACTED]@host/v1"),
+        ("to postgresql://me:hunter/2@db:5/app", "to postgresql://[REDACTED]@db:5/app"),
+        ("at postgres://db:5432/a@b", "at postgres://db:5432/a@b"),
         ("POST /v1?api_key=abcdefgh1234 failed", "POST /v1?api_key=[REDACTED] failed"),
         ("the key is my-own-key-of-the-house", "the key is [REDACTED]"),
         ("You have 200 tokens left: shorten it", "You have 200 tokens left: shorten it"),

@@ -34,6 +34,10 @@ _OF_CALLER = ("folder", "path")
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 _PROJECT = re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII)
 
+_UNESCAPED = re.compile(
+    r"postgres(?:ql)?://(?:[^/@]*@[^?]*@|[^/@:]*:(?!\d+(?:,[^/@?]*)?\?)[^@]*/[^@]*@|[^/@?]*/[^?]*@)"
+)
+
 _NETWORK = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
 
 
@@ -108,6 +112,11 @@ def _parse(key: str, value: Any) -> dict[str, Any]:
         raise ValueError(
             f"storage-postgres: {key}: the environment variable {variable} is not set. Set it to a connection string, "
             f"for example: postgresql://amplifier@db.example.com/amplifier"
+        )
+    if _UNESCAPED.match(text):  # libpq takes a part of the password for the host, the port or the database
+        raise ValueError(
+            f"storage-postgres: {key}: {f'the value of {variable}' if variable else 'it'} has an '@' or a '/' in its "
+            f"user or password. Write '@' as %40 and '/' as %2F there"
         )
     try:
         parts: dict[str, Any] = conninfo_to_dict(text)

@@ -52,6 +52,9 @@ def test_the_keys_of_the_readme_are_those_that_are_known() -> None:
         ({"dsn": ""}, "name the variable that holds it"),
         ({"dsn": 5}, "name the variable that holds it"),
         ({"dsn": "postgresql://me:hunter2@host/db"}, "a password does not belong into a configuration"),
+        ({"dsn": "postgresql://me:hunter2/x@host/db"}, "it has an '@' or a '/' in its user or password"),
+        ({"dsn": "postgresql://me:hunter2@x@host/db"}, "Write '@' as %40 and '/' as %2F there"),
+        ({"dsn": "postgres://me:hunter2?/x@host"}, "it has an '@' or a '/' in its user or password"),
         ({"dsn": "host=host password=hunter2"}, "a password does not belong into a configuration"),
         ({"dsn": "host=host pass hunter2"}, "it is no connection string of PostgreSQL"),
         ({"dsn": "host=host", "schema": 'a"; DROP'}, "is no name of small letters"),
@@ -75,6 +78,21 @@ def test_a_password_comes_from_the_environment_and_shows_nowhere(monkeypatch: py
     assert settings.place == "PostgreSQL host:7/db, schema amplifier"
     assert "hunter2" not in repr(settings)
     assert {"sslmode=verify-full", "sslrootcert=/ca.pem", "password=hunter2"} <= set(settings.dsn.split())
+
+
+@pytest.mark.parametrize(
+    ("dsn", "place"),
+    [
+        ("postgresql://me:hunter2%2Fx%40y@host/db", "host/db"),
+        ("postgresql://me:hunter2?x@host/db?sslrootcert=/a@b", "host/db"),
+        ("postgresql://host:7?sslrootcert=/a@b&dbname=db", "host:7/db"),
+        ("postgresql:///db?host=host&user=me@b", "host/db"),
+        ("host=host dbname=db password=a/b@c", "host/db"),
+    ],
+)
+def test_a_connection_string_is_taken_as_it_is(dsn: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DSN_OF_TEST", dsn)
+    assert read_settings({"dsn": "env:DSN_OF_TEST"}).place == f"PostgreSQL {place}, schema amplifier"
 
 
 async def test_a_store_of_a_newer_version_is_refused(database: str) -> None:
