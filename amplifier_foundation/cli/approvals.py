@@ -10,7 +10,7 @@ import click
 from ..background.keys import run_of
 from ..documents.safe_text import one_line, plain
 from ..operations.approvals import answer_approval, find_approval, read_approvals
-from ..operations.running import list_all_running, wake
+from ..operations.running import list_all_running, status_elsewhere, wake
 from .app import json_option, person, project_here, storage_plugins, use_inbox
 from .completing import complete_approvals
 from .loops import run_in_loop, run_reading
@@ -138,8 +138,9 @@ async def _decide(
         decided = await answer_approval(
             store, person(), await find_approval(store, its_id, project_here()), state, scope, said
         )
-    runs = wake(decided.project, decided.queue.rpartition("/")[2])
-    when = _when(decided, runs=runs)
+        runs = wake(decided.project, decided.queue.rpartition("/")[2])
+        elsewhere = "" if runs else await status_elsewhere(store, decided.project, decided.queue)
+    when, runs = _when(decided, runs=runs, elsewhere=elsewhere), runs or elsewhere != ""
     if as_json:
         print_json(f"approvals.{'approve' if state == 'approved' else 'deny'}/1", {**_facts(decided), "runs": runs})
         return
@@ -148,15 +149,15 @@ async def _decide(
         click.echo(f"added to permissions.allow of your settings: {plain(str(decided.rule))}")
 
 
-def _when(decided: Approval, *, runs: bool) -> str:
-    """Return when the session of an answer goes on."""
+def _when(decided: Approval, *, runs: bool, elsewhere: str) -> str:
+    """Return when the session of an answer goes on; `elsewhere` is the status of what runs it on another host."""
     if run := run_of(decided):
         return f"goes on with: amplifier flow resume {run}"
-    if not runs:
+    if not runs and not elsewhere:
         return "goes on at the next: amplifier up"
     name = decided.queue.rpartition("/")[2]
     known = {key: row["status"] for key, _, row in list_all_running()}
-    status = known.get((decided.project, decided.queue))
+    status = known.get((decided.project, decided.queue), elsewhere or None)
     if status is None:
         drop = f"amplifier trigger drop {decided.delivery_id}"
         return f"goes on when a bundle declares '{name}' again, which none that runs does. To give it up: {drop}"

@@ -10,7 +10,7 @@ from amplifier_core.errors import SessionConflict
 
 from ..documents.safe_text import one_line, plain
 from ..operations.approvals import answer_approval
-from ..operations.running import wake
+from ..operations.running import status_elsewhere, wake
 from ..operations.runs import cancel_run
 from ..operations.sessions import LAST
 from .app import find_last, find_session, json_option, person, storage_plugins, use_inbox
@@ -74,8 +74,10 @@ async def _answer(
         question = _choose(record, await read_questions(store, record), task, verb)
         decided = await answer_approval(store, person(), question, state, "once", reason, noun="flow")
         left = len(await read_questions(store, record))
-    is_own = run_of(decided) is None
-    runs = is_own and wake(decided.project, decided.queue.rpartition("/")[2])
+        project, queue, is_own = decided.project, decided.queue, run_of(decided) is None
+        runs = is_own and (
+            wake(project, queue.rpartition("/")[2]) or await status_elsewhere(store, project, queue) != ""
+        )
     if as_json:
         told = {"run": record.session_id, "id": decided.id, "state": state, "left": left, "runs": runs}
         print_json(f"flow.{verb}/1", told)

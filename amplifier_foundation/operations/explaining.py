@@ -139,6 +139,8 @@ def _session_parts(link: Link, show: ShowTime) -> Iterator[Part]:
 def describe_claims(delivery: Delivery) -> str:
     """Return who claimed a delivery on a shared store, epoch by epoch; '' for a store of one host."""
     owners: Sequence[str] = getattr(delivery, "owners", ())
+    if not any(map(host_of, owners)):  # claims on the store of one host that was copied here
+        return ""
     first = delivery.epoch - len(owners) + 1
     if len(owners) == 1 and first == 1:
         return f"on {host_of(owners[0])}"

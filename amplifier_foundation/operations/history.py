@@ -162,7 +162,8 @@ async def _read_tool_calls(store: DurableStore, delivery: Delivery, record: Sess
 def _place(delivery: Delivery, claim: int) -> str:
     """Return in words on which host a claim was, on a shared store; '' for a store of one host."""
     owners: Sequence[str] = getattr(delivery, "owners", ())
-    return f" on {host_of(owners[claim])}" if owners else ""
+    host = host_of(owners[claim]) if owners else ""  # a claim on the store of one host that was copied here names none
+    return f" on {host}" if host else ""
 
 
 def _steps(

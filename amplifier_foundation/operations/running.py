@@ -178,3 +178,18 @@ def wake(project: str, name: str) -> bool:
     with suppress(SessionConflict):
         ask(owner, "wake", project=project, name=name)
     return True
+
+
+async def status_elsewhere(store: SessionStore, project: str, queue: str) -> str:
+    """Return the status of a background session that another host of a shared store runs; '' when none does.
+
+    That host hears of new work by itself.
+    """
+    from ..background.hosts.sharing import shared_store
+
+    if (shared := shared_store(store)) is None:
+        return ""
+    from ..background.hosts.people import find_elsewhere
+
+    processes = (await find_elsewhere(shared, queue)).get((project, queue), [])
+    return next((str(each.facts["states"][project][queue][0]) for each in processes), "")

@@ -16,7 +16,7 @@ from ...operations.deliveries import (
     retry_deliveries,
     summarize,
 )
-from ...operations.running import wake
+from ...operations.running import status_elsewhere, wake
 from ..app import (
     bundle_option,
     json_option,
@@ -113,10 +113,13 @@ async def retry(
             due, uncertain = await retry_deliveries(store, person(), chosen, decision)
         except NothingToDecide as error:
             raise click.UsageError(str(error)) from None
+        queues = dict.fromkeys((each.project, each.queue) for each in due)
+        runs = {
+            (project, queue): wake(project, queue.rpartition("/")[2]) or await status_elsewhere(store, project, queue)
+            for project, queue in queues
+        }
     for problem in uncertain.values():
         click.echo(f"not retried: {problem}", err=True)
-    queues = dict.fromkeys((each.project, each.queue) for each in due)
-    runs = {(project, queue): wake(project, queue.rpartition("/")[2]) for project, queue in queues}
     for each in due:
         when = "is handled now" if runs[each.project, each.queue] else "waits for the next: amplifier up"
         session = f", in its session {each.session_id}" if each.session_id else ""

@@ -10,10 +10,11 @@ import click
 from amplifier_core.errors import BundleNotFoundError
 from amplifier_core.json_values import to_json
 
+from ...background.keys import queue_key
 from ...cli import exits
 from ...operations.firing import Declaration, find_declared
 from ...operations.firing import fire as fire_event
-from ...operations.running import wake
+from ...operations.running import status_elsewhere, wake
 from ..app import (
     bundle_option,
     choose_bundle,
@@ -55,7 +56,8 @@ async def fire(ctx: click.Context, name: str, bundle_path: str | None, data: str
     async with use_inbox(plugins) as store:
         declared = await _find_declaration(store, plugins, name, bundle_path)
         delivery = await fire_event(store, person(), declared, own, payload)
-    runs = wake(declared.project, own)
+        queue = queue_key(declared.bundle.name, own)
+        runs = wake(declared.project, own) or await status_elsewhere(store, declared.project, queue)
     if delivery is not None and delivery.state in ("refused", "skipped"):
         click.echo(f"{name}: {delivery.state}: {delivery.reason}", err=True)
         ctx.exit(exits.FAILED)

@@ -11,7 +11,7 @@ from amplifier_core.permissions.gate import SESSION
 from amplifier_foundation.background.keys import run_of
 from amplifier_foundation.operations.acting import Actor
 from amplifier_foundation.operations.approvals import answer_approval, find_approval, read_approvals
-from amplifier_foundation.operations.running import wake
+from amplifier_foundation.operations.running import status_elsewhere, wake
 
 from ..pages import Act, Badge, Page, Reply, View
 from ..rendering import render_block
@@ -83,6 +83,7 @@ async def _answer(desk: Desk, place: Place, state: Literal["approved", "denied"]
     actor = Actor(desk.person, "dashboard")
     decided = await answer_approval(desk.store, actor, approval, state, scope, reason)
     runs = await asyncio.to_thread(wake, decided.project, decided.queue.rpartition("/")[2])
+    runs = runs or await status_elsewhere(desk.store, decided.project, decided.queue) != ""
     rule = f" Added to permissions.allow of your settings: {decided.rule}." if scope == "always" else ""
     return Reply(f"{decided.tool} is {state}. Its session {describe_next(decided, runs=runs)}.{rule}")
 

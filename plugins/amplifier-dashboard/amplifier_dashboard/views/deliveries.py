@@ -15,7 +15,7 @@ from amplifier_foundation.operations.acting import Actor, describe_act
 from amplifier_foundation.operations.deliveries import drop_deliveries, find_uncertain, retry_deliveries
 from amplifier_foundation.operations.explaining import explain
 from amplifier_foundation.operations.history import read_history
-from amplifier_foundation.operations.running import wake
+from amplifier_foundation.operations.running import status_elsewhere, wake
 from amplifier_foundation.sessions.lineage import describe_event
 
 from ..pages import Act, Page, Reply, View
@@ -110,6 +110,8 @@ async def retry_all(desk: Desk, deliveries: Sequence[Delivery], decision: Decisi
     done = await retry_deliveries(desk.store, Actor(desk.person, "dashboard"), deliveries, decision)
     queues = dict.fromkeys((each.project, each.queue) for each in done.due)
     runs = [await asyncio.to_thread(wake, project, queue.rpartition("/")[2]) for project, queue in queues]
+    if not all(runs):
+        runs = [here or await status_elsewhere(desk.store, *at) != "" for here, at in zip(runs, queues, strict=True)]
     said = f"{_count(done.due)} handled again" if done.due else "Nothing is handled again"
     if done.due and not all(runs):
         said += " by the next: amplifier up"

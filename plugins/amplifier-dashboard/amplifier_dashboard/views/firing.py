@@ -10,7 +10,7 @@ from amplifier_core.errors import SessionConflict
 from amplifier_foundation.background.asking import NoSuchBackgroundSession
 from amplifier_foundation.operations.acting import Actor
 from amplifier_foundation.operations.firing import Declaration, fire
-from amplifier_foundation.operations.running import wake
+from amplifier_foundation.operations.running import status_elsewhere, wake
 from amplifier_foundation.sessions.lineage import describe_event
 from amplifier_foundation.sessions.store_views import views_of
 
@@ -75,7 +75,7 @@ async def send(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
     declared, session = await _find_declared(desk, project, queue)
     payload = read_payload(find_fields(session, declared.bundle), form)
     delivery = await fire(desk.store, Actor(desk.person, "dashboard"), declared, session.name, payload)
-    runs = await asyncio.to_thread(wake, project, session.name)
+    runs = await asyncio.to_thread(wake, project, session.name) or await status_elsewhere(desk.store, project, queue)
     if delivery is None:
         return Reply(f"{queue}: an equal event waits already.")
     facts = {"delivery": delivery.delivery_id, "state": delivery.state}

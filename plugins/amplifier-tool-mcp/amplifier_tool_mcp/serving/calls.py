@@ -15,7 +15,7 @@ from amplifier_foundation.background.firing import fire_by_hand
 from amplifier_foundation.background.keys import queue_key
 from amplifier_foundation.background.tasks import run_beside
 from amplifier_foundation.cli.running.approving import Approvals
-from amplifier_foundation.operations.running import wake
+from amplifier_foundation.operations.running import status_elsewhere, wake
 from amplifier_foundation.paths import project_of
 from amplifier_foundation.security import read_policy
 from amplifier_foundation.sessions.forks import fork_stored
@@ -148,6 +148,7 @@ class Calls:
         if delivery is None:
             return Answer("An equal event waits already.", {"state": "duplicate"})
         runs = await asyncio.to_thread(wake, project, session.name)
+        runs = runs or await status_elsewhere(self._inbox, project, delivery.queue) != ""
         if not runs and delivery.state == "pending" and not wait:
             remedy = "No process handles it now; it waits for: amplifier up"
             return Answer(f"Accepted as delivery {delivery.delivery_id}. {remedy}", _facts_of(delivery))
