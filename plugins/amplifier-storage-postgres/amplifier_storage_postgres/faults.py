@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,8 @@ _UNAVAILABLE = {
     "42501": "the role may not do this. Grant it the right to create a schema, or make the schema for it",
     "42P01": "its tables are gone. Start the program again: that makes them",
     "42883": "its functions are gone. Start the program again: that makes them",
-    "25006": "takes no writes: it is a standby. Connect to the primary server",
+    "25006": "takes no writes: it is a standby, or read-only (default_transaction_read_only). Connect to the primary "
+    "server, or allow writes there",
     "53100": "its disk is full; what was acknowledged is kept. Free some space and try again",
     "53300": "has no free connection. Allow more (max_connections), or fewer in the store's pool",
     "53": "has no room for this. Look into the server's log",
@@ -53,6 +55,13 @@ _UNAVAILABLE = {
     "57P": "is shutting down or starting. Try again",
     "54": "cannot keep a value this large",
 }
+_OF_CONNECTING = (  # libpq tells no code for a connection that was not made
+    (r"too many (?:clients|connections)|connection slots", "53300"),
+    (r'authentication failed|no password|pg_hba\.conf|role "[^"]*" (?:does not exist|is not permitted)', "28"),
+    (r'database "[^"]*" does not exist', "3D"),
+    (r"session is read-only|hot standby", "25006"),
+    (r"is starting up|is shutting down|in recovery mode|not yet accepting connections", "57P"),
+)
 _BROKEN_PAGES = ("XX001", "XX002")
 AGAIN = ("40001", "40P01")
 """Codes of transactions that were undone for the sake of another one."""
@@ -92,10 +101,13 @@ def lost_error(place: str, cause: Exception, seconds: float) -> StoreUnavailable
 
 def connect_error(place: str, cause: Exception) -> Exception:
     """Return the error for a connection that was not made."""
-    told = _from_code(place, cause)
+    told, text = _from_code(place, cause), _text(cause)
     if told is not None:
         return told
-    return StoreUnavailable(place, f"cannot be reached ({_text(cause)}). Check that the server runs and is reachable")
+    for words, code in _OF_CONNECTING:
+        if re.search(words, text):
+            return StoreUnavailable(place, _UNAVAILABLE[code])
+    return StoreUnavailable(place, f"cannot be reached ({text}). Check that the server runs and is reachable")
 
 
 def _from_postgres(place: str, error: psycopg.Error) -> Exception:

@@ -115,6 +115,26 @@ def test_a_role_needs_no_more_than_its_schema(database: str, postgres: Any) -> N
         store.close().send(None)
 
 
+@pytest.mark.parametrize(
+    ("setting", "instead", "message"),
+    [
+        ("", ("user=postgres", "user=stranger"), "refuses this user. Check the user and the password"),
+        ("", ("dbname=", "dbname=no"), "has no such database"),
+        ("ALTER ROLE busy CONNECTION LIMIT 0", ("user=postgres", "user=busy"), "has no free connection. Allow more"),
+        ('ALTER DATABASE "{}" SET default_transaction_read_only = on', ("", ""), "it is a standby, or read-only"),
+    ],
+)
+def test_a_server_that_answers_is_not_said_to_be_out_of_reach(
+    setting: str, instead: tuple[str, str], message: str, database: str, postgres: Any
+) -> None:
+    postgres.execute("DROP ROLE IF EXISTS busy; CREATE ROLE busy LOGIN")
+    if setting:
+        postgres.execute(setting.format(database.rpartition("=")[2]))
+    with pytest.raises(StoreUnavailable, match=re.escape(message)) as refused:
+        open_postgres({"dsn": database.replace(*instead)})
+    assert "reach" not in str(refused.value)
+
+
 async def test_two_schemas_are_two_stores(database: str) -> None:
     from amplifier_core.storage import SessionRecord
 
