@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -66,14 +65,17 @@ async def record_act(
     from amplifier_core.utils.secrets import redact_all
 
     from ..background.log_events import OPERATOR_ACTED
+    from ..sessions.storages import clock_of
 
     if not isinstance(store, Inbox):
         return
     data = {"act": act, "subject": subject, "by": actor.name, "via": actor.via, "queue": queue, **facts}
     about = str(facts.get("delivery_id") or facts.get("session_id") or subject)
-    event_id = f"{_prefix(about)}{_NEWEST_FIRST - time.time_ns():016x}{os.urandom(4).hex()}"
     try:
-        await store.emit(SessionEvent(OPERATOR_ACTED, redact_all(data), event_id=event_id, project=project))
+        now = (await clock_of(store)).now()
+        event_id = f"{_prefix(about)}{_NEWEST_FIRST - int(now.timestamp() * 1e9):016x}{os.urandom(4).hex()}"
+        event = SessionEvent(OPERATOR_ACTED, redact_all(data), event_id=event_id, project=project, timestamp=now)
+        await store.emit(event)
     except Exception as error:  # of any store
         logger.warning("%s of %s by %s is done, and could not be recorded: %s", act, subject, actor.name, error)
 

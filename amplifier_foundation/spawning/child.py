@@ -214,6 +214,7 @@ async def _create(spawn: Spawn, store: SessionStore, source: str | None) -> None
         source = source if parent is not None and parent.message_count >= begun else None
     spawn.recorded = begun if source is not None else 0
     tree: Tree | None = spawn.capabilities.get(TREE)
+    own: dict[str, Any] = {} if tree is None else {"created": tree.clock.now()}  # on a shared store, the store's time
     record = new_record(
         spawn.prepared,
         spawn.request.session_id,
@@ -225,6 +226,7 @@ async def _create(spawn: Spawn, store: SessionStore, source: str | None) -> None
         config=spawn.request.config,
         event_id=spawn.cause.event_id if spawn.cause else None,
         metadata={ACCOUNTS: list(tree.accounts), **spawn.metadata} if tree is not None else spawn.metadata,
+        **own,
     )
     spawn.metadata = (await store.create(record)).metadata
     spawn.is_kept = True

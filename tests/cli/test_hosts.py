@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -58,18 +59,20 @@ class Site:
     folder: Path
     dsn: str
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    lease: int = 2
 
     def environment(self, host: str) -> dict[str, str]:
         home = self.folder / host
         home.mkdir(mode=0o700, exist_ok=True)
-        settings = {"storage": {"name": "storage-postgres", "config": {"dsn": "env:DSN"}}, "hosts": {"lease": 2}}
+        storage = {"name": "storage-postgres", "config": {"dsn": "env:DSN"}}
+        settings = {"storage": storage, "hosts": {"lease": self.lease}}
         (home / "settings.yaml").write_text(json.dumps(settings))
         return {**os.environ, "AMPLIFIER_HOME": str(home), "DSN": self.dsn, "COLUMNS": "200"}
 
-    def start(self, host: str, *command: str) -> subprocess.Popen[bytes]:
+    def start(self, host: str, *command: str, folder: str = "shop") -> subprocess.Popen[bytes]:
         process = forks.Popen(
             ["-q", *command],
-            cwd=self.folder / "shop",
+            cwd=self.folder / folder,
             env=self.environment(host),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -78,10 +81,10 @@ class Site:
         self.until(lambda: self.row(process.pid))
         return process
 
-    def run(self, host: str, *command: str) -> subprocess.CompletedProcess[str]:
+    def run(self, host: str, *command: str, folder: str = "shop") -> subprocess.CompletedProcess[str]:
         return forks.run(
             command,
-            cwd=self.folder / "shop",
+            cwd=self.folder / folder,
             env=self.environment(host),
             timeout=60,
         )
@@ -154,6 +157,26 @@ def test_a_person_sees_and_steers_all_hosts_from_any_of_them(site: Site) -> None
     assert web1.poll() is None
 
 
+def test_of_two_folders_on_other_hosts_that_of_the_person_is_paused(site: Site) -> None:
+    for host, folder in (("web1", "shop"), ("web2", "west")):
+        (site.folder / folder).mkdir(exist_ok=True)
+        (site.folder / folder / "bundle.md").write_text(BUNDLE)
+        site.start(host, "up", folder=folder)
+    (site.folder / "away").mkdir()
+
+    def states() -> dict[str, str]:
+        rows = site.data("office", "ps")["background_sessions"]
+        return {Path(row["project"]).name: row["state"] for row in rows if row["queue"] == "shop/clerk"}
+
+    site.until(lambda: states() == {"shop": "running", "west": "running"})
+    refused = site.run("office", "pause", "clerk", folder="away")
+    listed = ", ".join(f"shop/clerk in {(site.folder / name).resolve()}" for name in ("shop", "west"))
+    assert refused.returncode == exits.CONFLICT
+    assert f"several background sessions have this name: {listed}. Go to the folder of one" in refused.stderr
+    assert site.run("web1", "pause", "clerk", folder="west").stderr == "shop/clerk is paused\n"
+    assert states() == {"shop": "running", "west": "paused"}
+
+
 def test_a_worker_for_once_handles_what_waits_and_ends(site: Site) -> None:
     for number in range(3):
         assert site.run("office", "trigger", "fire", "clerk", "--data", f'{{"n": {number}}}').returncode == exits.OK
@@ -169,6 +192,7 @@ def test_a_worker_for_once_handles_what_waits_and_ends(site: Site) -> None:
 
 
 def test_the_work_of_a_host_that_is_gone_is_adopted(site: Site) -> None:
+    site.lease = 30
     gone = site.start("web1", "up")
     gone.kill()
     gone.wait()
@@ -204,6 +228,10 @@ def test_what_is_old_is_told_by_the_clock_of_the_database(site: Site) -> None:
     site.until(lambda: site.states("office")["shop/clerk"] == "running")
     answered = site.run("office", "approvals", "approve", asked["id"])
     assert (answered.returncode, answered.stdout.rpartition("; ")[2]) == (exits.OK, "its session goes on now\n")
+    told = [json.loads(line) for line in site.run("office", "logs", "--jsonl").stdout.splitlines()]
+    assert {"accepted", "completed", "acted"} <= {each["kind"] for each in told}
+    late = datetime.now(UTC) - timedelta(days=7)
+    assert [each for each in told if datetime.fromisoformat(each["at"]) > late] == []
 
 
 @pytest.mark.parametrize(

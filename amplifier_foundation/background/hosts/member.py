@@ -35,7 +35,9 @@ logger = logging.getLogger(__name__)
 SIGN_EVERY = 5.0
 """Seconds between two signs of a process, at most; a fourth of a shorter lease."""
 UNSEEN = 40.0
-"""Seconds without a sign until people are told that a process is unseen."""
+"""Seconds without a sign until people are told that a process is unseen, at most; 4/3 of a shorter lease."""
+SOONEST = 10.0
+"""The same at least: a busy machine signs late."""
 FORGOTTEN = 3600.0
 """Seconds without a sign after which a worker is forgotten."""
 LOOK_EVERY = 1.0
@@ -85,7 +87,7 @@ class Member:
         return self.lease * OWN_SHARE
 
     async def others(self) -> list[Presence]:
-        """Return the other processes with a sign within `UNSEEN` seconds."""
+        """Return the other processes that are seen."""
         now = self.clock.now()
         return [each for each in await self.store.processes() if each.process != self.process and is_seen(each, now)]
 
@@ -97,6 +99,7 @@ class Member:
         """Follow the store's clock, and show that this process is there. Raises `StoreUnavailable`."""
         await self.clock.follow(self.store)
         facts = {**self.facts, "role": self.role, "draining": self.draining, "states": self.states()}
+        facts["lease"] = self.lease
         await self.store.present(self.process, facts)
 
     async def clear_dead(self, projects: Collection[str]) -> None:
@@ -199,8 +202,9 @@ class Member:
 
 
 def is_seen(presence: Presence, now: Any) -> bool:
-    """Return whether a process has given a sign within `UNSEEN` seconds."""
-    return bool((now - presence.seen).total_seconds() < UNSEEN)
+    """Return whether a process has given a sign in time: later, others have taken its work over."""
+    patience = max(SOONEST, 4 / 3 * float(presence.facts.get("lease") or LEASE))
+    return bool((now - presence.seen).total_seconds() < min(UNSEEN, patience))
 
 
 def describe_process(bundles: Mapping[str, str], projects: Collection[str]) -> dict[str, Any]:

@@ -308,6 +308,15 @@ async def test_the_work_of_a_host_that_is_gone_is_adopted(
         await paris.until("completed", count=2, step=0.5)
 
 
+async def test_a_host_is_unseen_when_its_work_may_have_been_taken_over(hosts: Hosts, make_bundle: Bundles) -> None:
+    async with hosts.open("berlin", make_bundle("family")) as berlin:
+        berlin.cut.set()
+        await hosts.clock.advance(1.2 * LEASE)
+        assert [row["state"] for row in await describe_hosts(hosts.store)] == ["present"]
+        await hosts.clock.advance(0.2 * LEASE)
+        assert [row["state"] for row in await describe_hosts(hosts.store)] == ["unseen"]
+
+
 async def test_commands_reach_the_host_that_runs_the_background_session(
     hosts: Hosts, make_bundle: Bundles, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
