@@ -290,8 +290,10 @@ def test_an_end_in_the_middle_of_a_question_is_no_answer_to_it(editors: Any, fol
     assert "Traceback" not in editor.complaints()
     assert not (folder / "a.txt").exists()
     again = editors.start()
-    kinds = [each["sessionUpdate"] for each in again.load(session, folder)]
+    shown = again.load(session, folder)
+    kinds = [each["sessionUpdate"] for each in shown]
     assert kinds.count("tool_call") == kinds.count("tool_call_update")
+    assert "cancelled before the tool call began" in json.dumps(shown)
     assert again.prompt(session, "two")["stopReason"] == "end_turn"
     assert again.close() == 0
 

@@ -22,6 +22,8 @@ _PROCESS = token_hex(6)
 _GROUPS = count(1)
 """Numbers of groups of calls side by side; with the process, an id that no other group has."""
 
+NOT_BEGUN = "Error: cancelled before the tool call began."
+CUT_OFF = "Error: cancelled while the tool call ran. It may have had an effect."
 CAPABILITY = "tool.call"
 RUN_AGAIN = "tool.run_again"
 """The capability with the ids of open calls to run again: a person has decided so."""
@@ -61,10 +63,12 @@ class CallGroup:
     The position and the id are found when somebody wants to know them: most calls have no such listener.
     """
 
-    __slots__ = ("_call_id", "_end", "_history", "_id", "_position", "session_id")
+    __slots__ = ("_call_id", "_end", "_history", "_id", "_position", "begun", "session_id")
 
     def __init__(self, session_id: str, history: Sequence[dict[str, Any]], call_id: str) -> None:
         self.session_id = session_id
+        self.begun: set[str] = set()
+        """The ids of the calls whose tools have begun; until then, hooks are asked."""
         self._history = history
         self._end = len(history)  # results follow
         self._call_id = call_id
@@ -84,6 +88,10 @@ class CallGroup:
         if self._position < 0:
             self._position = find_position(self._history, self._call_id, self._end)
         return self._position
+
+    def describe_cut(self, call_id: str) -> str:
+        """Return the result of a call that is cut off."""
+        return CUT_OFF if call_id in self.begun else NOT_BEGUN
 
 
 class RunningCall:

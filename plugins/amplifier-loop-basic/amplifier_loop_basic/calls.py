@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.events import TOOL_ERROR, TOOL_POST, TOOL_PRE
 from amplifier_core.models import ToolResult
 
-from .call_context import CallGroup, RunningCall, current_call, read_history
+from .call_context import NOT_BEGUN, CallGroup, RunningCall, current_call, read_history
 from .contents import add_text, make_content, shorten
 from .interrupts import Interrupted, current_task
 from .signals import read_change
@@ -29,8 +29,6 @@ _forks = 0
 """Forks between the first process and this one; `os.getpid` is a system call (1 µs)."""
 
 HELD = "A tool call waits for approval."
-NOT_BEGUN = "Error: cancelled before the tool call began."
-CUT_OFF = "Error: cancelled while the tool call ran. It may have had an effect."
 _HELD = f"Error: {HELD}"
 """In place of the result of a held call; it is compared by identity."""
 
@@ -82,7 +80,7 @@ class ToolCalls:
         if history is None:
             history = await read_history(context)
         group = CallGroup(self._turn.session_id, history, calls[0].id)
-        texts: list[Content | None] = [None] if len(calls) == 1 else [NOT_BEGUN] * len(calls)
+        texts: list[Content | None] = [None] * len(calls)
         try:
             if len(calls) == 1:
                 texts[0] = await self._answer(calls[0], group, task)
@@ -96,7 +94,7 @@ class ToolCalls:
                     continue
                 if notes and text is not None:
                     text, notes = add_text(text, notes), ""
-                said = CUT_OFF if text is None else text
+                said = group.describe_cut(call.id) if text is None else text
                 if len(said) > longest or said.__class__ is not str:
                     said = shorten(said, longest)
                 await context.add_message(result_message(call.id, call.name, said))
@@ -106,12 +104,11 @@ class ToolCalls:
     async def _answer_all(
         self, calls: Sequence[ToolCall | OpenCall], group: CallGroup, texts: list[Content | None]
     ) -> None:
-        """Fill `texts` with the calls' results; None stands for a call that has begun."""
+        """Fill `texts` with the calls' results; a call that is cut off leaves None."""
         places = asyncio.Semaphore(self._turn.max_parallel_tools)
 
         async def answer(index: int, call: ToolCall | OpenCall) -> None:
             async with places:
-                texts[index] = None
                 texts[index] = await self._answer(call, group, current_task())
 
         async with asyncio.TaskGroup() as tasks:
@@ -127,7 +124,7 @@ class ToolCalls:
         try:
             result = await self._interrupts.run(task, self._attempt, running, has_effects=True)
         except Interrupted:
-            return await self._report_error(running, "Cancelled", CUT_OFF)
+            return await self._report_error(running, "Cancelled", group.describe_cut(call.id))
         except _Held as held:
             await self._report_error(running, "Held", str(held))
             return _HELD
@@ -176,6 +173,7 @@ class ToolCalls:
         if token is not None:
             token.register_tool_start(call.id, call.name)
         forks = _forks
+        running.group.begun.add(call.id)
         try:
             result = await tool.execute(running.input)
             if self._held is not None and self._held.is_held(call.id):

@@ -76,6 +76,22 @@ async def test_an_immediate_stop_cancels_the_running_tools_and_says_so(room: Any
     assert turn.cancelling() == 0
 
 
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("way", ["stop", "cancel"])
+async def test_a_call_that_hooks_are_asked_about_has_not_begun(room: Any, way: str, count: int) -> None:
+    question, tool = Gate(), room.tool("pay")
+    room.hooks.register("tool:pre", question)
+    turn = asyncio.create_task(room.run("go", room.calls(*["pay"] * count)))
+    await question.entered.wait()
+    if way == "stop":
+        await room.coordinator.request_cancel(immediate=True)
+    else:
+        turn.cancel()
+    await asyncio.wait([turn])
+    assert tool.inputs == []
+    assert [text for _, text in room.results()] == ["Error: cancelled before the tool call began."] * count
+
+
 async def test_an_immediate_stop_keeps_the_result_of_a_tool_that_had_finished(room: Any) -> None:
     gate = Gate()
     room.tool("fast")
