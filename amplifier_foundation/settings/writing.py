@@ -8,6 +8,7 @@ import json
 import os
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..documents.dicts import get_nested, keys_of, set_nested
@@ -38,10 +39,15 @@ def write_setting(scope: Scope, path: str | Sequence[str], value: Any, *, folder
     Some values of several lines need a rewrite of the whole file: it happens only without comments, and keeps the old
     content as `<name>.backup`. A new file is private.
 
-    Raises `InvalidSettings` for a file damaged before or after, and `SettingNotWritten` for an unchanged file.
+    Raises `InvalidSettings` for a file damaged before or after and for a value that would be ignored, and
+    `SettingNotWritten` for an unchanged file.
     """
     file, keys = settings_file(scope, folder), keys_of(path)
-    _refuse_invalid(nest(keys, value), file)
+    added = nest(keys, value)
+    _refuse_invalid(added, file)
+    layer = check_layer(scope, added, file.parent, Positions(show_file(file)))
+    if value is not None and keys[0] not in layer.values:
+        raise InvalidSettings([replace(problem, severity="error") for problem in layer.problems])
     with _exclusive(file, scope):
         text, before = _read(file)
         if keys == ("bundle",) and isinstance(before.get("bundle"), dict) and isinstance(value, str):

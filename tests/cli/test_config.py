@@ -229,6 +229,23 @@ def test_a_mistake_is_told_in_a_line(
     assert list(project.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("key", "scope", "reason"),
+    [
+        ("foo.bar", "user", "foo: not a setting of this program; it is ignored"),
+        ("modules.x", "user", "modules: not a setting of this program; it is ignored"),
+        ("servers.x.command", "project", "only your own settings name servers; it is ignored here"),
+    ],
+)
+def test_what_would_be_ignored_is_not_set(
+    key: str, scope: str, reason: str, capsys: pytest.CaptureFixture[str], home: Path, project: Path
+) -> None:
+    out, err = told(capsys, "set", key, "x", "--scope", scope, code=exits.USAGE)
+    assert out == ""
+    assert reason in err
+    assert list(home.glob("settings*")) + list(project.glob(".amplifier/*")) == []
+
+
 def test_a_file_that_would_lose_its_comments_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     file = write("bundles:\n  one: /one # ours\n")
     _, err = told(capsys, "set", "bundles", "{two: /two}", "--scope", "project", code=exits.USAGE)
