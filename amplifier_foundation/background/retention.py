@@ -18,6 +18,7 @@ from amplifier_core.storage import StoreAdministration
 from ..documents.sizes import size_of
 from ..sessions.file_changes import forget_changes
 from ..sessions.lineage import read_below
+from ..sessions.lock import holder_of
 from ..sessions.presence import as_it_is
 from .store_upkeep import back_up_if_due
 from .tasks import run_beside
@@ -107,7 +108,7 @@ def disposable(
 ) -> list[SessionRecord]:
     """Return the sessions to delete, the oldest first: last changed before `before`, and not among the newest `keep`.
 
-    Running sessions stay, and sessions in `needed`.
+    Running sessions stay, sessions that a process holds, and sessions in `needed`.
     """
     newest_first = sorted(records, key=lambda record: (record.updated, record.session_id), reverse=True)
     return [
@@ -116,6 +117,7 @@ def disposable(
         if as_it_is(record).status != "running"
         and record.session_id not in needed
         and (before is None or record.updated < before)
+        and holder_of(record.session_id) is None
     ]
 
 
@@ -150,8 +152,8 @@ async def delete_expired(
 ) -> int:
     """Delete the expired sessions of events, with their children; return how many.
 
-    The newest `keep` of each background session stay, and those that `is_wanted` (their ids) denies. A person's fork of
-    one stays, with its shared history.
+    The newest `keep` of each background session stay, those that a process holds, and those that `is_wanted` (their
+    ids) denies. A person's fork of one stays, with its shared history.
     """
     return sum([await _delete_whole(store, ids) async for ids in _expired(store, before, keep, is_wanted)])
 
@@ -203,7 +205,7 @@ async def _expired(
     while ids := (await store.expired_sessions(before=before, keep=keep, limit=passed + READ))[passed:]:
         for at in range(0, len(ids), AT_ONCE):
             some = ids[at : at + AT_ONCE]
-            wanted = some if is_wanted is None else [each for each in some if await is_wanted(each)]
+            wanted = [each for each in some if holder_of(each) is None and (is_wanted is None or await is_wanted(each))]
             passed += len(some) - len(wanted)
             if wanted:
                 yield wanted

@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 
 
 class NotRunning(AmplifierError, LookupError):
-    """Nobody runs the session, or it is talked in elsewhere: `process`."""
+    """Nobody runs the session, or `process` has it open."""
 
     def __init__(self, session_id: str, process: str | None) -> None:
         self.session_id, self.process = session_id, process
-        where = f"process {process} talks in it, and Ctrl-C there stops its turn" if process else "nobody runs it"
-        super().__init__(f"session '{session_id}' has no turn to cancel: {where}")
+        told = f"session '{session_id}' has no turn to cancel: nobody runs it"
+        if process:
+            where = "Ctrl-C at a terminal, the stop button of an editor or a page"
+            told = f"process {process} has session '{session_id}' open, and a turn is stopped there: {where}"
+        super().__init__(told)
 
 
 async def cancel_turn(store: SessionStore, actor: Actor, session_id: str) -> bool:

@@ -199,7 +199,7 @@ async def find_forks(store: SessionStore, session_ids: Collection[str]) -> dict[
 async def delete_sessions(store: SessionStore, actor: Actor, records: Sequence[SessionRecord]) -> None:
     """Delete sessions, with what is kept of their files; their forks keep the shared messages.
 
-    The caller has asked `refuse_deletion` about each, unless a person forces it.
+    The caller has asked `refuse_deletion` about each.
     """
     from ..background.worktree_steps import release_worktrees
     from ..sessions.file_changes import forget_changes

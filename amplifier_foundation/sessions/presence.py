@@ -24,6 +24,7 @@ from amplifier_core.process_forks import close_in_forks
 
 from ..paths import data_home, make_private
 from .held import held_of
+from .lock import holder_of
 from .runs import is_run
 
 if TYPE_CHECKING:
@@ -126,8 +127,19 @@ def refuse_occupied(record: SessionRecord) -> None:
         )
 
 
-def refuse_deletion(record: SessionRecord) -> None:
-    """Return if a session can be deleted. Raises `SessionConflict` while it runs, or waits for an approval."""
+def refuse_deletion(record: SessionRecord, *, force: bool = False) -> None:
+    """Return if a session can be deleted. Raises `SessionConflict` while it runs, or waits for an approval.
+
+    `force` deletes it in these cases, too; never one that a process of this host holds.
+    """
+    if (process := holder_of(record.session_id)) is not None:
+        raise SessionConflict(
+            record.session_id,
+            f"process {process} has session '{record.session_id}' open: at a terminal, in an editor or on a page. "
+            f"Close it there first",
+        )
+    if force:
+        return
     if as_it_is(record).status == "running":
         raise SessionConflict(
             record.session_id,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import stat
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,7 @@ from amplifier_core.storage import DurableStore
 from amplifier_core.transcript import Message
 from amplifier_foundation import open_inbox
 from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.sessions.lock import session_lock
 
 BUNDLE = """---
 bundle: {name: echo}
@@ -421,6 +423,24 @@ def test_a_session_that_runs_is_deleted_by_force_alone(project: Path, told: Told
     code, _, err = told("session", "delete", "source", "--yes")
     assert (code, "--force" in err) == (exits.CONFLICT, True)
     assert told("session", "delete", "source", "--yes", "--force")[0] == exits.OK
+
+
+def test_a_session_that_somebody_has_open_is_neither_deleted_nor_pruned(project: Path, told: Told) -> None:
+    aged("talked", 90)
+    with session_lock("talked"):
+        for force in ([], ["--force"]):
+            code, _, err = told("session", "delete", "talked", "--yes", *force)
+            assert (code, f"process {os.getpid()} has session 'talked' open" in err) == (exits.CONFLICT, True)
+        assert told("session", "prune", "--older-than", "30d", "--yes")[2] == "No session is that old.\n"
+    assert told("session", "delete", "talked", "--yes")[1] == "deleted talked\n"
+
+
+def test_a_turn_that_somebody_else_takes_is_stopped_there(project: Path, told: Told) -> None:
+    stored("talked", IN_FLIGHT)
+    with session_lock("talked"):
+        code, _, err = told("session", "cancel", "talked")
+    assert code == exits.NOT_FOUND
+    assert f"process {os.getpid()} has session 'talked' open, and a turn is stopped there: Ctrl-C at a terminal" in err
 
 
 def test_pruning_forgets_what_is_old_and_nobody_needs(project: Path, told: Told, data: Data) -> None:

@@ -33,8 +33,8 @@ async def delete(ctx: click.Context, session_ids: tuple[str, ...], yes: bool, fo
 
     async with use_store(storage_plugins(ctx)) as store:
         records = {each.session_id: each for each in [await find_session(store, prefix) for prefix in session_ids]}
-        for record in records.values() if not force else ():
-            refuse_deletion(record)
+        for record in records.values():
+            refuse_deletion(record, force=force)
         forks = await find_forks(store, records)
         for session_id, record in records.items():
             kept = f"{plural(len(forks[session_id]), 'fork')} will keep the shared ones"
