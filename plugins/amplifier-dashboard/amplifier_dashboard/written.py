@@ -100,7 +100,7 @@ async def follow_written(desk: Desk, session_id: str) -> AsyncIterator[tuple[str
         elif as_it_is(await desk.store.get(session_id)).status == "running":
             changes = _parts_elsewhere(desk, session_id)
         else:
-            continue
+            changes = _parts_of(Written(has_ended=True))  # a page that comes back may show a turn that is over
         async for part in changes:
             if part != sent:
                 sent = part

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from amplifier_foundation.sessions.lock import session_lock
 
 from .conftest import LIVE, Served, opened, served_page
 from .filled import exchange
+from .test_streaming import running
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -204,6 +206,36 @@ def test_the_end_of_the_server_ends_a_turn_and_its_session_can_go_on(
         page.get_by_label("Go on although").check()
         say(page, "Again")
         page.wait_for_selector("#messages li:has-text('You said: Again')")
+
+
+def test_a_page_whose_server_was_killed_says_so_where_it_is_read_and_shows_no_turn_that_is_over(
+    browser: Browser, tmp_path: Path, home: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    home.mkdir(mode=0o700)
+    with served_page(home) as writer, running(tmp_path, "dashboard", "--port", port) as process:
+        talker = make_talker(writer, tmp_path, delay=60_000)
+        assert process.stdout is not None
+        with opened(browser, process.stdout.readline().strip(), expected="ERR_") as page:
+            page.set_viewport_size({"width": 800, "height": 300})
+            page.goto(f"http://127.0.0.1:{port}/sessions/{talker}/talk")
+            page.wait_for_selector(LIVE)
+            say(page, "Wait")
+            page.wait_for_selector("#live:has-text('asks the model')")
+            process.kill()
+            process.wait()
+            page.wait_for_selector("#connection:has-text('lost')")
+            page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+            box = page.locator("#connection").bounding_box()
+            assert box is not None
+            assert 0 <= box["y"] < 300
+            assert page.locator("#live .doing").is_hidden()
+            with running(tmp_path, "dashboard", "--port", port):
+                wait_for(page, "interrupted")
+                page.wait_for_selector("#live .doing", state="detached")
+                assert page.locator("#send").inner_text() == "Send"
+                page.goto("about:blank")
 
 
 class NeverOpen:
