@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from threading import RLock
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleDimensions
 from rich.segment import Segment
@@ -30,6 +31,16 @@ class QuietCursor(PlainConsole):
 
     taken = 0
     """Rows at the end of the screen that belong to others."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.drawing = RLock()
+        """Held while something is printed: one print at a time moves the cursor."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print as `Console.print` does."""
+        with self.drawing:
+            super().print(*objects, **options)
 
     @property
     def options(self) -> ConsoleOptions:

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -280,3 +281,40 @@ def test_a_piece_of_text_after_a_pause_is_drawn_at_once(monkeypatch: pytest.Monk
     assert "second" not in out.getvalue()  # it waits for the next drawing
     assert terminal.finish() == "first second"
     assert "first second" in out.getvalue()
+
+
+def test_what_is_printed_and_what_moves_never_mix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "REFRESHES", 1000)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    switches = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    terminal, out = LiveTerminal(), io.StringIO()
+    terminal.console = QuietCursor(file=out, force_terminal=True, width=80, height=200)
+    blocks = [f"```\nblock {number}\nof code\n```\n\nAfter {number}.\n\n" for number in range(40)]
+    for block in blocks:
+        for piece in block.splitlines(keepends=True):
+            terminal.add(piece, 0)
+    terminal.finish()
+    terminal.pause()
+    sys.setswitchinterval(switches)
+    shown = [line for number in range(40) for line in (f"block {number}", "of code", f"After {number}.")]
+    assert [line for line in rows_of(out.getvalue()) if line] == shown
+
+
+def rows_of(written: str) -> list[str]:
+    """Return the rows of a high screen after this was written to it; nothing is as wide as the screen."""
+    rows, row, column = [""], 0, 0
+    for code, end, text in re.findall(r"\x1b\[([0-9;]*)([A-Za-z])|([^\x1b\r\n]+|[\r\n])", written):
+        if end == "A":
+            row -= int(code or 1)
+        elif end == "K":
+            rows[row] = ""
+        elif text == "\n":
+            row, column = row + 1, 0
+            rows += [""] * (row + 1 - len(rows))
+        elif text == "\r":
+            column = 0
+        elif text:
+            rows[row] = rows[row][:column].ljust(column) + text + rows[row][column + len(text) :]
+            column += len(text)
+    return [each.strip() for each in rows]

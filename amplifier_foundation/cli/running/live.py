@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from markdown_it import MarkdownIt
@@ -109,14 +110,41 @@ class LiveTerminal:
         if self._live is not None:
             self._live.update(moving, refresh=at_once)
             return
-        self._live = Live(
-            moving,
-            console=self.console,
-            refresh_per_second=REFRESHES,
-            transient=True,
-            redirect_stderr=sys.stderr.isatty(),  # lines for a person go above the moving part
-        )
+        self._live = _Moving(moving, self.console)
         self._live.start(refresh=True)
+
+
+class _Moving(Live):
+    """The moving part of a console, drawn again and again, but never within a print of another thread.
+
+    Such a print has looked how many rows the part has, and replaces as many.
+    """
+
+    def __init__(self, moving: RenderableType, console: QuietCursor) -> None:
+        redirects = sys.stderr.isatty()  # lines for a person go above the moving part
+        super().__init__(moving, console=console, auto_refresh=False, transient=True, redirect_stderr=redirects)
+        self._drawing = console.drawing
+        self._ended = Event()
+
+    def start(self, refresh: bool = False) -> None:
+        with self._drawing:
+            super().start(refresh)
+        Thread(target=self._follow, name="moving", daemon=True).start()
+
+    def update(self, renderable: RenderableType, *, refresh: bool = False) -> None:
+        with self._drawing:
+            super().update(renderable, refresh=refresh)
+
+    def stop(self) -> None:
+        self._ended.set()
+        with self._drawing:
+            super().stop()
+
+    def _follow(self) -> None:
+        while not self._ended.wait(1 / REFRESHES):
+            with self._drawing:
+                if not self._ended.is_set():
+                    self.refresh()
 
 
 class OurMarkdown(Markdown):
