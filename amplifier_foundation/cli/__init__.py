@@ -205,7 +205,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def invoke(args: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; an error is one line on stderr."""
-    arguments = list(sys.argv[1:] if args is None else args)
+    arguments, stdout = list(sys.argv[1:] if args is None else args), sys.stdout
     try:
         outcome = cli.main(args=arguments, prog_name="amplifier", standalone_mode=False)
     except click.ClickException as error:
@@ -215,8 +215,11 @@ def invoke(args: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         _say("interrupted")
         return exits.INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except SystemExit:
+        if sys.stdout is stdout:
+            raise
+        sys.stdout = stdout  # click has replaced it: its reader is gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
         return exits.OK
     except Exception as error:
         if isinstance(error, FileNotFoundError) and _has_lost_folder():
