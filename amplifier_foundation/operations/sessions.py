@@ -73,7 +73,8 @@ def check_name(name: str) -> str:
     name = name.strip()
     if redact_text(name) != name:
         raise InvalidName("the name holds a secret, and names are stored and shown; choose another one")
-    if not name or not re.sub(JOINERS, "", name).isprintable() or len(name) > LONGEST_NAME:
+    shown = re.sub(JOINERS, "", name)
+    if not shown or not shown.isprintable() or len(name) > LONGEST_NAME:
         raise InvalidName(f"a name is one line of 1 to {LONGEST_NAME} printable characters")
     return name
 

@@ -323,6 +323,18 @@ def at_a_terminal(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
     monkeypatch.setattr(sys, "stdin", Typed(answer))
 
 
+def test_a_list_that_is_cut_says_so(project: Path, told: Told, data: Data) -> None:
+    for number in range(3):
+        stored(f"source-{number}", IN_FLIGHT)
+    for wanted in ([], ["--name", "source"], ["--json"]):
+        assert (
+            told("session", "list", "-n", "2", *wanted)[2]
+            == "The last changed 2 are shown, and there are more: -n 20\n"
+        )
+        assert told("session", "list", "-n", "3", *wanted)[2] == ""
+    assert len(data("session", "list", "-n", "2")) == 2
+
+
 # rename, export, diff
 
 

@@ -63,11 +63,14 @@ async def list_(
         async with use_store(storage_plugins(ctx)) as store:
             if is_filtered:
                 begin = (await clock_of(store)).now() - since if since else None
-                records = await _find(store, everywhere, statuses, name, begin, limit, search)
+                found = await _find(store, everywhere, statuses, name, begin, limit + 1, search)
             else:
-                records = [as_it_is(each) for each in await read_sessions(store, everywhere=everywhere, limit=limit)]
+                found = [as_it_is(each) for each in await read_sessions(store, everywhere=everywhere, limit=limit + 1)]
     finally:
         gc.enable()
+    records = found[:limit]
+    if len(found) > limit:
+        click.echo(f"The last changed {limit:,} are shown, and there are more: -n {10 * limit}", err=True)
     if as_json:
         print_json("session.list/1", [session_facts(record) for record in records])
         return

@@ -68,3 +68,5 @@ def test_only_the_newest_of_many_sessions_are_shown_with_those_above_them(served
     assert page.locator("#rows li").nth(1).get_attribute("id") == "row-below-0519"
     go(page, served, "/lineage?session=below-0000")
     assert page.locator("#rows li[aria-current]").get_attribute("id") == "row-below-0000"
+    assert "51 shown below" in str(page.text_content("#row-top-0001"))
+    assert "Beside the chosen one, the last 50 sessions are shown." in str(page.text_content("#tree"))

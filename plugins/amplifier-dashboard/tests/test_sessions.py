@@ -89,6 +89,18 @@ def test_a_long_list_is_read_page_by_page(served: Served, page: Page) -> None:
     page.wait_for_selector("text=number 59")
 
 
+def test_a_long_name_leaves_what_was_spent_in_one_line(served: Served, page: Page) -> None:
+    spent = {"duration": 0.76, "usage": {"requests": 1, "cost_usd": "0.0125"}}
+    for number, name in enumerate(("short", "a name of many words " * 6)):
+        store_session(served, f"spent-{number}", [], name=name.strip(), bundle="many-words-" * 6, metadata=spent)
+    page.set_viewport_size({"width": 1280, "height": 800})
+    go(page, served, "/sessions?q=spent-")
+    cells = page.locator("#rows td.spent")
+    count_lines = """cell => { const all = document.createRange(); all.selectNodeContents(cell);
+        return new Set([...all.getClientRects()].map((each) => each.top)).size; }"""
+    assert [cell.evaluate(count_lines) for cell in cells.all()] == [1, 1]
+
+
 def test_a_transcript_shows_messages_calls_and_results_and_grows(served: Served, page: Page, filled: Filled) -> None:
     go(page, served, f"/sessions/{filled.sessions['reviewed']}")
     assert page.locator("#messages li").count() == 4

@@ -88,10 +88,13 @@ async def lineage(desk: Desk, place: Place) -> Page:
     woken = await desk.store.deliveries(limit=SHOWN)
     roots = forest(records.values(), woken)
     rows = list(list_rows(roots))
+    above = above_id(chosen) if chosen is not None else None
+    beside = sum(above is not None and above_id(each) == above for each in records.values())
     values: dict[str, Any] = {
         "rows": rows,
         "chosen": chosen.session_id if chosen is not None else "",
         "is_full": len(rows) >= SHOWN,
+        "beside": BESIDE if beside >= BESIDE else 0,
         "shown": SHOWN,
         "step": STEP,
         "high": HIGH,
