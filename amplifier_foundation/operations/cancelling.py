@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class NotRunning(AmplifierError, LookupError):
-    """Nobody runs the session, or `process` has it open."""
+    """Nobody runs the session, or `process` does, for a person there."""
 
     def __init__(self, session_id: str, process: str | None) -> None:
         self.session_id, self.process = session_id, process
         told = f"session '{session_id}' has no turn to cancel: nobody runs it"
         if process:
             where = "Ctrl-C at a terminal, the stop button of an editor or a page"
-            told = f"process {process} has session '{session_id}' open, and a turn is stopped there: {where}"
+            told = f"process {process} works in session '{session_id}', and a turn is stopped there: {where}"
         super().__init__(told)
 
 
@@ -42,8 +42,10 @@ async def cancel_turn(store: SessionStore, actor: Actor, session_id: str) -> boo
         answer = await cancel_elsewhere(store, session_id, actor.name)  # type: ignore[arg-type]  # it is a shared one
     if answer is None:
         from ..sessions.lock import holder_of
+        from ..sessions.presence import KEY, as_it_is, describe
 
-        raise NotRunning(session_id, holder_of(session_id))
+        runs = record.metadata.get(KEY) if as_it_is(record).status == "running" else None
+        raise NotRunning(session_id, holder_of(session_id) or (describe(str(runs)) if runs else None))
     if answer["cancelled"]:
         await record_act(
             store,

@@ -19,6 +19,7 @@ from amplifier_core.transcript import Message
 from amplifier_foundation import open_inbox
 from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.sessions.lock import session_lock
+from amplifier_foundation.sessions.presence import this_process
 
 BUNDLE = """---
 bundle: {name: echo}
@@ -449,10 +450,12 @@ def test_a_session_that_somebody_has_open_is_neither_deleted_nor_pruned(project:
 
 def test_a_turn_that_somebody_else_takes_is_stopped_there(project: Path, told: Told) -> None:
     stored("talked", IN_FLIGHT)
+    stored("child", IN_FLIGHT, status="running", metadata={"process": this_process()})
     with session_lock("talked"):
-        code, _, err = told("session", "cancel", "talked")
-    assert code == exits.NOT_FOUND
-    assert f"process {os.getpid()} has session 'talked' open, and a turn is stopped there: Ctrl-C at a terminal" in err
+        for session in ("talked", "child"):
+            code, _, err = told("session", "cancel", session)
+            assert code == exits.NOT_FOUND
+            assert f"process {os.getpid()} works in session '{session}', and a turn is stopped there: Ctrl-C at" in err
 
 
 def test_pruning_forgets_what_is_old_and_nobody_needs(project: Path, told: Told, data: Data) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pytest
 from amplifier_core.storage import SessionRecord
 from amplifier_dashboard.talks import Talks
 from amplifier_foundation.sessions.lock import session_lock
+from amplifier_foundation.sessions.presence import this_process
 
 from .conftest import LIVE, Served, opened, served_page
 from .filled import exchange
@@ -166,6 +168,16 @@ def test_a_session_that_runs_elsewhere_says_so(served: Served, page: Page, talke
     go(page, served, f"/sessions/{talker}/talk")
     assert "runs session" in page.inner_text("#send")
     assert page.get_by_role("button", name="Send").is_disabled()
+
+
+def test_a_turn_that_is_stopped_elsewhere_is_not_offered_to_be_cancelled(
+    served: Served, page: Page, talker: str
+) -> None:
+    with session_lock(talker):
+        served.run(served.store.update(talker, status="running", metadata={"process": this_process()}))
+        go(page, served, f"/sessions/{talker}/talk")
+        assert f"Process {os.getpid()} talks in it: the turn is stopped there" in page.inner_text("#state")
+        assert page.get_by_role("button", name="Cancel the turn").count() == 0
 
 
 def test_a_changed_bundle_needs_a_word(served: Served, browser: Browser, talker: str) -> None:

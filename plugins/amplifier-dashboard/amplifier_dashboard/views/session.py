@@ -10,6 +10,7 @@ from amplifier_foundation.operations.acting import Actor, record_act
 from amplifier_foundation.operations.sessions import Point, find_session, fork_session, rename_session
 from amplifier_foundation.sessions.costs import format_cost, format_duration, spent_of
 from amplifier_foundation.sessions.lineage import describe_event, shared_part
+from amplifier_foundation.sessions.lock import holder_of
 from amplifier_foundation.sessions.presence import KEY as PROCESS
 from amplifier_foundation.sessions.presence import as_it_is, describe
 from amplifier_foundation.sessions.records import agent_of
@@ -111,8 +112,9 @@ async def read_facts(desk: Desk, record: SessionRecord) -> dict[str, Markup]:
 
 
 def render_state(desk: Desk, record: SessionRecord) -> Markup:
-    """Return the part `state`: the status, and the error."""
-    about = {"title": title_of(record), "is_run": is_run(record)}
+    """Return the part `state`: the status, the error, and how a running turn is cancelled: here, or by its process."""
+    holder = holder_of(record.session_id) if desk.talks.find(record.session_id) is None else None
+    about = {"title": title_of(record), "is_run": is_run(record), "holder": holder}
     values = {"record": record, "status": status_of(record), "read_only": desk.read_only, **about}
     return render_block(TEMPLATE, "state", values)
 
