@@ -155,12 +155,12 @@ class Agent:
         """
         from amplifier_foundation.security.trust import NotTrusted
 
-        from .following import follow, runs_elsewhere
+        from .following import follow, is_elsewhere
 
         record = await self._store.get(session.id)
         if self._sessions.get(session.id) is not session:
             raise unknown_session(session.id)  # it was closed meanwhile
-        if runs_elsewhere(record):
+        if is_elsewhere(record):
             if session.id not in self._following:
                 seen = record.message_count if shown is None else shown
                 task = asyncio.create_task(follow(self._store, record, seen, session.tell))
@@ -219,10 +219,14 @@ class Agent:
         """Take a turn; what it says and does comes as updates before the answer."""
         from .commands import run_command
         from .contents import read_prompt
+        from .following import is_elsewhere
         from .params import Prompt, check
 
         checked = check(Prompt, params)
         session, said = self._get(checked.session_id), read_prompt(checked.prompt)
+        following = self._following.get(session.id)
+        if following is not None and not is_elsewhere(await self._store.get(session.id)):
+            await asyncio.wait({following})  # what was said elsewhere comes before the answer
         answer = await run_command(session, said, self._store)
         return answer if answer is not None else await session.prompt(said)
 
@@ -238,7 +242,7 @@ class Agent:
         from .params import SetMode, check
 
         checked = check(SetMode, params)
-        await self._get(checked.session_id).set_option(MODE, checked.mode_id)
+        await self._get(checked.session_id).set_option(MODE, checked.mode_id, "modeId")
         return {}
 
     async def set_config_option(self, params: Params) -> dict[str, Any]:

@@ -300,14 +300,17 @@ class EditorSession:
         model = chosen.get(MODEL) or (read_info(provider_of(session), "model") if session is not None else None)
         return {"modes": modes, "configOptions": show_options(modes, providers, str(model or DEFAULT), self._models)}
 
-    async def set_option(self, option: str, value: Any) -> None:
-        """Choose a mode, a provider or a model; the choice stays with the session. Raises `RpcError`."""
+    async def set_option(self, option: str, value: Any, member: str = "value") -> None:
+        """Choose a mode, a provider or a model; the choice stays with the session.
+
+        Raises `RpcError`, which names the `member` of the request with the value.
+        """
         conversation = await self.open_asking()
         known = {each["id"]: [one["value"] for one in each["options"]] for each in self.show()["configOptions"]}
         if option not in known:
             raise RpcError(INVALID_PARAMS, f"configId: there is no option '{option}'", {"configId": option})
         if not isinstance(value, str) or (value not in known[option] and option != MODEL):
-            raise RpcError(INVALID_PARAMS, f"value: {option} can be {', '.join(known[option])}, not {value!r}")
+            raise RpcError(INVALID_PARAMS, f"{member}: {option} can be {', '.join(known[option])}, not {value!r}")
         if option == MODE:
             await self._choose({MODE: value})
             self._set_mode(conversation, value)  # type: ignore[arg-type]  # it is one of the offered

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -32,32 +33,36 @@ LOOK_FOR_QUESTIONS, SELDOM = 1.0, 10
 """Seconds between two looks for questions of background sessions, and how many looks make one where none runs."""
 
 
-def runs_elsewhere(record: SessionRecord) -> bool:
-    """Return whether another process runs a session now."""
+def is_elsewhere(record: SessionRecord) -> bool:
+    """Return whether another process runs a session now, or has it open between two turns."""
+    from amplifier_foundation.sessions.lock import holder_of
     from amplifier_foundation.sessions.presence import KEY, as_it_is, this_process
 
-    return as_it_is(record).status == "running" and record.metadata.get(KEY) not in (None, this_process())
+    runs = as_it_is(record).status == "running" and record.metadata.get(KEY) not in (None, this_process())
+    return runs or holder_of(record.session_id) not in (None, str(os.getpid()))
 
 
 async def follow(
     store: SessionStore, record: SessionRecord, shown: int, tell: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Report the messages of a session after the first `shown`, until no other process runs it."""
-    while True:
+    """Report the messages of a session after the first `shown`, until it is nowhere else."""
+    goes_on = True
+    while goes_on:
         try:
+            record = await store.get(record.session_id)
+            if not (goes_on := is_elsewhere(record)):
+                record = await store.get(record.session_id)  # with what was stored just before
             if record.message_count > shown:
                 messages = await store.read(record.session_id, shown, record.message_count)
                 for update in replay(messages, record.project, shown):
                     tell(update)
                 shown = record.message_count
-            if not runs_elsewhere(record):
-                return
-            await asyncio.sleep(LOOK)
-            record = await store.get(record.session_id)
         except SessionNotFound:
             return
         except Exception as error:  # the store may be locked for a moment, or its disk full
             logger.info("session '%s' cannot be followed for now: %s", record.session_id, error)
+            goes_on = True
+        if goes_on:
             await asyncio.sleep(LOOK)
 
 

@@ -152,7 +152,7 @@ async def test_a_session_is_followed_from_what_was_shown_and_past_a_store_that_f
         record = await store.create(SessionRecord("one", project=str(tmp_path), metadata={"process": process}))
         await store.append("one", [{"role": "user", "content": text} for text in ("shown", "meanwhile")], at=0)
         record = await store.get("one")
-        assert following.runs_elsewhere(record)
+        assert following.is_elsewhere(record)
         task = asyncio.create_task(following.follow(store, record, 1, lambda update: told.append(update["content"])))
         while store.looks < 4:
             await asyncio.sleep(0)

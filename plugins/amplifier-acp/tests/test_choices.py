@@ -280,7 +280,8 @@ def test_a_bundle_leaves_only_stricter_modes_to_choose(editor: Any, make: Any) -
 @pytest.mark.parametrize("mode", ["nonsense", "", "AUTO"])
 def test_an_unknown_mode_is_refused(editor: Any, folder: Path, mode: str) -> None:
     session = editor.new(folder)
-    assert editor.refusal("session/set_mode", sessionId=session, modeId=mode)["code"] == -32602
+    error = editor.refusal("session/set_mode", sessionId=session, modeId=mode)
+    assert (error["code"], error["message"].partition(":")[0]) == (-32602, "modeId")
 
 
 # providers and models

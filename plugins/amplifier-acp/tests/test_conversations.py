@@ -594,6 +594,25 @@ def test_a_session_that_another_process_runs_is_shown_and_cannot_be_prompted(
     assert other.close() == 0
 
 
+def test_a_session_that_another_editor_has_open_is_followed_and_goes_on_here_after_it(
+    editor: Any, editors: Any, folder: Path
+) -> None:
+    one = editors.start()
+    session = one.new(folder)
+    one.prompt(session, "one")
+    other = editors.start()
+    assert texts(other.load(session, folder)) == ["one", "You said: one"]
+    seen = len(other.updates)
+    shown = lambda: "|".join(texts([each for _, each in other.updates[seen:]]))  # noqa: E731
+    one.prompt(session, "two")
+    other.until(lambda: shown() == "two|You said: two")
+    one.prompt(session, "three")
+    assert one.close() == 0
+    assert other.prompt(session, "four")["stopReason"] == "end_turn"
+    assert shown().replace("|", "") == "twoYou said: twothreeYou said: threeYou said: four"
+    assert other.close() == 0
+
+
 # slash commands
 
 
