@@ -45,8 +45,10 @@ async def cost(ctx: click.Context, keys: list[str], everywhere: bool, as_json: b
     Each request counts once, with the session that made it. Days are UTC. A cost with ≥ leaves out requests of unknown
     price; '?' is unknown. Deleted sessions are not counted.
     """
+    from ..sessions.uncounted import count_all
+
     async with use_store(storage_plugins(ctx)) as store:
-        rows = sum_usage(await read_sessions(store, everywhere=everywhere), keys)
+        rows = sum_usage(await count_all(store, await read_sessions(store, everywhere=everywhere)), keys)
     if as_json:
         listed = [{**dict(zip(keys, values, strict=True)), **usage.to_dict()} for values, usage in rows]
         print_json("cost/1", {"by": keys, "rows": listed, "total": _total(rows).to_dict()})

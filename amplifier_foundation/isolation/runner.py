@@ -13,8 +13,11 @@ from amplifier_core.errors import SessionNotFound, SessionProcessEnded
 from amplifier_core.hook_data import RunResult
 from amplifier_core.process_ends import add_ending
 
+from ..sessions.costs import USAGE, read_spent, spent_of
 from ..sessions.held import held_of
 from ..sessions.once import marks_of
+from ..sessions.uncounted import count_answers
+from ..sessions.untrusted import UNTRUSTED
 from ..sessions.usage import Usage
 from ..spawning.child_session import ChildBuilder, tell_parent
 from ..spawning.requests import spawn_of
@@ -189,10 +192,14 @@ async def _take_results(spawn: Spawn, results: Mapping[str, Any] | None) -> None
     if results is None or "turns" not in results:
         if spawn.store is not None and spawn.is_kept:
             try:
-                metadata = (await spawn.store.get(spawn.request.session_id)).metadata
+                record = await count_answers(spawn.store, await spawn.store.get(spawn.request.session_id))
             except SessionNotFound:
                 return
-            spawn.metadata, spawn.held, spawn.marks = metadata, held_of(metadata), marks_of(metadata)
+            metadata, before = record.metadata, read_spent(spawn.metadata).usage
+            spawn.usage = (spent_of(record).usage or Usage()).since(before or Usage())
+            spawn.metadata = {**metadata, USAGE: spawn.metadata.get(USAGE)}
+            spawn.held, spawn.marks = held_of(metadata), marks_of(metadata)
+            tell_parent(spawn, is_tainted=UNTRUSTED in metadata)
         return
     spawn.turns += int(results["turns"])
     spawn.usage = Usage.from_dict(results["usage"]) if results["usage"] is not None else None

@@ -20,6 +20,7 @@ from .history import end_of_turn, interrupted_results, open_calls, turn_starts
 from .ledger import LEDGER
 from .once import ONCE
 from .presence import KEY as PROCESS
+from .uncounted import COUNTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -119,7 +120,7 @@ def _fork_record(
     source: SessionRecord, place: ForkPlace, fork_id: str, name: str, added: Mapping[str, Any], project: str
 ) -> SessionRecord:
     now = datetime.now(UTC)
-    of_source = (PROCESS, USAGE, DURATION, ONCE, HELD, LEDGER, ACCOUNTS)
+    of_source = (PROCESS, USAGE, DURATION, ONCE, HELD, LEDGER, COUNTED, ACCOUNTS)
     kept = {key: value for key, value in source.metadata.items() if key not in of_source}
     metadata: Mapping[str, Any] = {**without_continuations(kept), **added}
     return replace(

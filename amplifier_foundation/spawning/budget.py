@@ -22,7 +22,10 @@ from amplifier_core.events import LLM_RESPONSE, PROVIDER_REQUEST, PROVIDER_RESPO
 from amplifier_core.frozen import frozen
 
 from ..sessions.accounts import Account
+from ..sessions.costs import USAGE, read_spent
 from ..sessions.ledger import LEDGER, Ledger, OpenLedger, Spending, day_of
+from ..sessions.uncounted import COUNTED
+from ..sessions.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -175,8 +178,8 @@ def next_day(now: datetime) -> datetime:
 class BudgetGuard:
     """Keeps the ledger of one open session, and denies its requests once one of its budgets is spent.
 
-    With a budget, the ledger is durable after each answer; without one, at the end of each turn. Without a budget and
-    without a store nobody reads it.
+    With a budget, the ledger is durable after each answer; without one, at the end of each turn, and a killed turn is
+    counted by its stored answers (`sessions.uncounted`). Without a budget and without a store nobody reads it.
     """
 
     def __init__(
@@ -192,7 +195,10 @@ class BudgetGuard:
         is_top: bool = False,
     ) -> None:
         self.ledger = OpenLedger(metadata, meter, clock)
+        self._session = session
         self._session_id = session.session_id
+        self._meter = meter
+        self._used_before = read_spent(metadata).usage or Usage()
         self._store = store
         self._recorder = recorder
         self._clock = clock or SystemClock()
@@ -232,19 +238,21 @@ class BudgetGuard:
         if entries != self._saved:
             self._saved = entries
             try:
-                await self._recorder.metadata.write(**{LEDGER: ledger.to_dict()})
+                usage = self._used_before + await self._meter.total()
+                changes = {LEDGER: ledger.to_dict(), USAGE: usage.to_dict(), COUNTED: None}
+                await self._recorder.metadata.write(**changes)
             except Exception as error:
                 self._recorder.fail(error)
 
     async def end_turn(self) -> dict[str, Any]:
-        """End a turn; return the ledger for the metadata of the record, {} if nobody reads it."""
+        """End a turn; return the members for the metadata of the record with the ledger, {} if nobody reads it."""
         if self._store is None and not self._budgets:
             return {}
         self.ledger.end_turn()
         ledger = await self.ledger.read()
         if any("usd" in budget.limits.amounts for budget in self._budgets):
             self._warn_of_unknown(each.model for each in ledger.entries() if each.usage.lacks_cost)
-        return ledger.to_dict()
+        return {LEDGER: ledger.to_dict(), COUNTED: len(await self._session.history())}
 
     def _warn_of_unknown(self, models: Iterable[str]) -> None:
         fresh = set(models) - self._unknown

@@ -25,6 +25,7 @@ from ..sessions.origins import ORIGIN, origin_below, origin_of_fork, origin_of_r
 from ..sessions.recording import shield_to_completion
 from ..sessions.records import new_record, resume_changes
 from ..sessions.stored_history import turns_so_far
+from ..sessions.uncounted import COUNTED, resumed_record
 from ..sessions.untrusted import UNTRUSTED, taint_of
 from ..sessions.working_dir import PROJECT_CAPABILITY
 from .family import TREE, Family, Tree
@@ -95,7 +96,7 @@ class Spawn:
     """The folder of its record and its events; '': the parent's project, or its own working folder."""
     usage: Usage | None = None
     ledger: Mapping[str, Any] | None = None
-    """Its ledger at its end, for the metadata."""
+    """Its ledger at its end, and how many of its messages that counts: members of the metadata."""
     recorder: SessionRecorder | None = None
     partial: str = ""
     """The text of its last answer, also of a turn that was cut."""
@@ -215,6 +216,8 @@ async def _create(spawn: Spawn, store: SessionStore, source: str | None) -> None
     spawn.recorded = begun if source is not None else 0
     tree: Tree | None = spawn.capabilities.get(TREE)
     own: dict[str, Any] = {} if tree is None else {"created": tree.clock.now()}  # on a shared store, the store's time
+    if begun > spawn.recorded:  # the answers in a copied history are counted where they were given
+        spawn.metadata = {**spawn.metadata, COUNTED: begun}
     record = new_record(
         spawn.prepared,
         spawn.request.session_id,
@@ -238,6 +241,7 @@ async def _load(spawn: Spawn, store: SessionStore, record: SessionRecord, *, ane
     Raises `EffectsUncertain` when one of them must not run a second time and nobody has decided on it.
     """
     await check_effects(store, record)
+    record = await resumed_record(store, record)
     spawn.transcript = await resumed_transcript(store, record)
     spawn.recorded, spawn.turns = record.message_count, turns_so_far(record, spawn.transcript)
     of_its_own = spawn.recorded > (record.fork_at or 0)

@@ -21,7 +21,6 @@ from ..sessions.failures import describe_failure
 from ..sessions.held import with_held
 from ..sessions.history import final_answer, turn_starts
 from ..sessions.interruptions import resumed_transcript, settling_results
-from ..sessions.ledger import LEDGER
 from ..sessions.lock import session_lock
 from ..sessions.once import with_marks
 from ..sessions.origins import origin_capability
@@ -29,6 +28,7 @@ from ..sessions.presence import refuse_occupied
 from ..sessions.recording import record_session
 from ..sessions.records import bundle_identity, new_record, resume_changes
 from ..sessions.stored_history import turns_so_far
+from ..sessions.uncounted import resumed_record
 from ..sessions.untrusted import taint, taint_of
 from ..sessions.usage import Usage, UsageMeter
 from ..spawn import prepared_bundle
@@ -159,7 +159,7 @@ class Conversation:
             ledger = await self._guard.end_turn()
             if self.is_stored:
                 changes: dict[str, Any] = {"status": status, "turn_count": self.turn_count, "error": error}
-                spent = {**with_spent(self._metadata, self.usage, self._duration), LEDGER: ledger}
+                spent = {**with_spent(self._metadata, self.usage, self._duration), **ledger}
                 spent |= taint_of(self.session)
                 metadata = with_held(with_marks(spent, self._recorder.once.marks), self._recorder.held.marks)
                 await self._store.update(self.session.session_id, **changes, metadata=metadata)
@@ -268,7 +268,7 @@ async def open_conversation(
     record = resume or new_record(prepared, new_session_id(name), name=name, project=project_of(working_dir))
     with session_lock(record.session_id):
         if resume is not None:
-            record = await store.get(resume.session_id)  # another process may have resumed it meanwhile
+            record = await resumed_record(store, await store.get(resume.session_id))  # it may have gone on
             refuse_occupied(record)
         transcript = await resumed_transcript(store, record) if resume else Transcript()
         attached = (attach,) if attach is not None else ()

@@ -21,7 +21,6 @@ from ..sessions.costs import with_spent
 from ..sessions.failures import describe_failure
 from ..sessions.held import with_held
 from ..sessions.history import final_answer
-from ..sessions.ledger import LEDGER
 from ..sessions.once import with_marks
 from ..sessions.usage import Usage
 from .child_session import ChildBuilder
@@ -149,7 +148,6 @@ async def settle_spawn(spawn: Spawn, outcome: SpawnOutcome) -> None:
 
 def record_changes(spawn: Spawn, outcome: SpawnOutcome) -> dict[str, Any]:
     """Return the changes of the session's record after its outcome."""
-    ledger = {LEDGER: spawn.ledger} if spawn.ledger is not None else {}
     return {
         "status": outcome.status,
         "turn_count": outcome.turn_count,
@@ -158,7 +156,7 @@ def record_changes(spawn: Spawn, outcome: SpawnOutcome) -> dict[str, Any]:
             with_marks(
                 {
                     **with_spent(spawn.metadata, spawn.usage or Usage(), outcome.duration),
-                    **ledger,
+                    **(spawn.ledger or {}),
                     **spawn.taint,
                 },
                 spawn.marks,

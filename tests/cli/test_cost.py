@@ -68,3 +68,76 @@ def test_a_wrong_key_is_named(amplifier: Any, project: Path) -> None:
     wrong = amplifier("cost", "--by", "model,week")
     assert wrong.returncode == 4
     assert "'week' is none of bundle, model, day, session" in wrong.stderr
+
+
+DEADLY = """
+import os, signal
+from pathlib import Path
+from amplifier_core.models import ToolResult
+
+class Deadly:
+    name = "deadly"
+    description = "Kills its process, once."
+    input_schema = {"type": "object", "properties": {}}
+    async def execute(self, given):
+        if not Path("killed").exists():
+            Path("killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return ToolResult(success=True, output="alive")
+
+async def mount(coordinator, config):
+    await coordinator.mount("tools", Deadly())
+"""
+CALLING = (
+    PRICED.replace(
+        'return ChatResponse(content=[TextBlock(text="done")], usage=usage)',
+        """from amplifier_core.message_models import ToolCall, ToolCallBlock
+        steps = sum(message.role == "assistant" for message in request.messages)
+        if steps == 2: return ChatResponse(content=[TextBlock(text="done")], usage=usage)
+        call = ToolCallBlock(id=f"c{steps}", name=("todo", "deadly")[steps], input={"action": "list"})
+        return ChatResponse(content=[call], tool_calls=[ToolCall(id=call.id, name=call.name, arguments=call.input)],
+                            usage=usage, finish_reason="tool_calls")""",
+    )
+    .replace("prompt = request.messages[-1].content", 'prompt = "large"')
+    .replace("return []\n    async def complete", "return response.tool_calls or []\n    async def complete")
+)
+
+
+@pytest.fixture
+def deadly(priced: Path) -> Path:
+    """The project with a tool that kills the process in the second of three steps of the first turn."""
+    (priced / "priced.py").write_text(CALLING)
+    (priced / "deadly.py").write_text(DEADLY)
+    tools = [{"module": "tool-todo"}, {"module": "tool-deadly", "source": "./deadly.py"}]
+    plan = {
+        "bundle": {"name": "talk"},
+        "providers": [{"module": "provider-priced", "source": "./priced.py"}],
+        "tools": tools,
+    }
+    (priced / "bundle.md").write_text(f"---\n{json.dumps(plan)}\n---\n")
+    return priced
+
+
+def test_a_killed_turn_is_counted_and_its_resumed_rest_too(amplifier: Any, deadly: Path) -> None:
+    assert amplifier("run", "go").returncode == -9
+    assert json.loads(amplifier("cost", "--json").stdout)["data"]["total"]["requests"] == 2
+    assert "$0.5000" in amplifier("session", "tree").stdout
+    assert amplifier("run", "--resume", "last").returncode == 0
+    total = json.loads(amplifier("cost", "--json").stdout)["data"]["total"]
+    assert (total["requests"], total["input_tokens"], total["cost_usd"]) == (3, 3000, "0.75")
+    assert "$0.7500" in amplifier("session", "tree").stdout
+
+
+@pytest.mark.parametrize("budget", [None, {"usd": 100}])
+def test_a_killed_process_of_a_session_is_counted(amplifier: Any, deadly: Path, budget: Any) -> None:
+    text = (deadly / "bundle.md").read_text()
+    plan = json.loads(text.split("---\n")[1])
+    waiting = {"name": "work", "runner": "subprocess", "triggers": [{"module": "trigger-manual"}]}
+    plan |= {"background_sessions": [waiting], **({"budget": budget} if budget else {})}
+    (deadly / "bundle.md").write_text(f"---\n{json.dumps(plan)}\n---\n")
+    assert amplifier("trigger", "fire", "work").returncode == 0
+    assert amplifier("up", "--once").returncode == 0
+    total = json.loads(amplifier("cost", "--json").stdout)["data"]["total"]
+    assert (total["requests"], total["cost_usd"]) == (3, "0.75")
+    listed = json.loads(amplifier("session", "list", "--json").stdout)["data"]
+    assert [each["usage"]["requests"] for each in listed if each["message_count"]] == [3]

@@ -176,9 +176,10 @@ def print_session(record: SessionRecord, messages: Sequence[Message]) -> None:
 async def read_session(ctx: click.Context, prefix: str) -> tuple[SessionRecord, list[Message]]:
     """Return the session whose id begins with `prefix`, and its messages."""
     from ...sessions.presence import as_it_is
+    from ...sessions.uncounted import count_all
 
     async with use_store(storage_plugins(ctx)) as store:
-        record = await find_session(store, prefix)
+        (record,) = await count_all(store, [await find_session(store, prefix)])
         return as_it_is(record), await store.read(record.session_id)
 
 

@@ -58,6 +58,7 @@ async def tree(
     """Show sessions below their parents, with their forks and events: of this folder, or of ID and its descendants."""
     from ...sessions.lineage import forest, subtree
     from ...sessions.presence import as_it_is
+    from ...sessions.uncounted import count_all
 
     if is_opened and (as_json or kind not in ("rich", "html")):
         raise click.UsageError("--open takes --format html")
@@ -67,7 +68,7 @@ async def tree(
     async with use_store(storage_plugins(ctx)) as store:
         chosen = await find_session(store, session_id) if session_id is not None else None
         project = chosen.project if chosen else None if everywhere else project_here()
-        records = [as_it_is(record) for record in await store.sessions(project=project)]
+        records = [as_it_is(each) for each in await count_all(store, await store.sessions(project=project))]
         nodes = forest(records, await read_deliveries(store, project=project))
         if chosen is not None:
             node = subtree(nodes, chosen.session_id)
