@@ -72,6 +72,8 @@ async def follow(
                 await blocks.end()
             elif event.type == "message_stop":
                 is_whole = True
+            elif event.type in ("message_start", "message_delta"):
+                blocks.note_usage(lambda: _read_usage(stream.current_message_snapshot))
     except ValueError as error:  # the SDK's own, for the input of a call that is not the beginning of any JSON
         if not tool or isinstance(error, json.JSONDecodeError):
             raise

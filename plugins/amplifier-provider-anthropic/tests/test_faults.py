@@ -169,6 +169,21 @@ async def test_another_attempt_voids_the_pieces_of_the_first(serve: Any) -> None
     assert later[0]["block_index"] == 0
 
 
+async def test_a_failed_attempt_is_paid_too(serve: Any) -> None:
+    whole = wire.says(wire.text("Good", " day"))
+    service = await serve(whole.cut(after=4), whole, max_retries=1)
+    answer = await service.ask()
+    [told] = service.heard("llm:response")
+    assert (told["usage"]["requests"], told["usage"]["cost_is_partial"]) == (2, False)
+    assert told["usage"]["input_tokens"] == 2 * answer.usage.input_tokens
+    assert told["usage"]["output_tokens"] > answer.usage.output_tokens
+    service = await serve(answer=lambda _: whole.cut(after=4), max_retries=2)
+    await failure(service)
+    [told] = service.heard("llm:response")
+    assert (told["status"], told["usage"]["requests"]) == ("error", 3)
+    assert told["usage"]["input_tokens"] == 3 * answer.usage.input_tokens
+
+
 # broken streams
 
 BLOCKS = (wire.thinking("hm", signature="s"), wire.text("Good", " day"), wire.call("1", "look", at="a.py"))
@@ -308,7 +323,8 @@ async def test_cancelling_closes_the_connection_at_once(serve: Any) -> None:
     with pytest.raises(asyncio.CancelledError):
         await asking
     await service.server.left.wait()
-    assert len(service.events) == told
+    [(event, end)] = service.events[told:]
+    assert (event, end["status"], end["usage"]["input_tokens"]) == ("llm:response", "error", 10)
 
 
 async def test_cancelling_while_nothing_comes_closes_the_connection(serve: Any) -> None:

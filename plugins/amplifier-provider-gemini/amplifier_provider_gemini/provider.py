@@ -139,7 +139,7 @@ class GeminiProvider(SDKProvider["Opened"]):
                 models = client.sdk.aio.models
                 asked = await models.generate_content_stream(model=call.model, contents=contents, config=config)
                 async with aclosing(cast("AsyncGenerator[GenerateContentResponse]", asked)) as pieces:
-                    answer = await follow(pieces, blocks, hear)
+                    answer = await follow(pieces, blocks, hear, call.model)
         finally:
             _responses.reset(token)
             for response in opened:

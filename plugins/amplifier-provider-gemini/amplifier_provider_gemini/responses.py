@@ -112,7 +112,7 @@ class Answer:
 
 
 async def follow(
-    pieces: AsyncIterator[types.GenerateContentResponse], blocks: BlockStream, on_piece: Callable[[], None]
+    pieces: AsyncIterator[types.GenerateContentResponse], blocks: BlockStream, on_piece: Callable[[], None], model: str
 ) -> Answer:
     """Pass on the pieces of an answer, and return it; `on_piece` is called at each.
 
@@ -121,7 +121,10 @@ async def follow(
     answer = Answer(blocks)
     async for piece in pieces:
         on_piece()
-        await answer.take(piece)
+        try:
+            await answer.take(piece)
+        finally:  # also of a request that was blocked
+            blocks.note_usage(lambda: _read_usage(answer, model))
     if not answer.reason:
         raise StreamError("the answer ended before it was complete")
     if answer.reason in _BROKEN_CALLS:

@@ -84,6 +84,8 @@ async def test_a_broken_call_is_an_error_that_may_pass(serve: Any) -> None:
         await service.ask()
     assert caught.value.retryable
     assert len(service.heard("llm:stream_aborted")) == 1
+    [told] = service.heard("llm:response")
+    assert told["usage"]["input_tokens"] > 0
 
 
 # tokens and dollars

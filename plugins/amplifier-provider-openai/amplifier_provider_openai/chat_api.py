@@ -244,7 +244,7 @@ class Answer:
 
 
 async def follow(
-    stream: AsyncIterable[ChatCompletionChunk], blocks: BlockStream, on_begin: Callable[[], None]
+    stream: AsyncIterable[ChatCompletionChunk], blocks: BlockStream, on_begin: Callable[[], None], model: str
 ) -> Answer:
     """Pass on the pieces of an answer, and return it; `on_begin` is called at its first one.
 
@@ -254,6 +254,8 @@ async def follow(
     async for chunk in stream:
         on_begin()
         await answer.take(chunk)
+        if chunk.usage is not None:
+            blocks.note_usage(lambda: _read_usage(answer, model))
     if answer.reason is None:
         raise StreamError("the answer ended before it was complete")
     await answer.end()

@@ -120,7 +120,7 @@ class OpenAIProvider(SDKProvider["AsyncOpenAI"]):
         async with self.limit_silence(within=False) as hear:
             if self._api == "chat":
                 async with await client.chat.completions.create(**call.body, stream=True) as chunks:
-                    answer = await chat_api.follow(chunks, blocks, hear)
+                    answer = await chat_api.follow(chunks, blocks, hear, call.model)
                 return chat_api.read_answer(answer, call)
             async with await client.responses.create(**call.body, stream=True) as events:
                 whole, items = await responses_api.follow(events, blocks, hear)

@@ -6,6 +6,7 @@ A block of thinking keeps the item of its reasoning as `content`: the encrypted 
 from __future__ import annotations
 
 import json
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -203,7 +204,9 @@ async def follow(
             await blocks.end()
         elif event.type in ("response.completed", "response.incomplete"):
             whole = event.response
+            blocks.note_usage(partial(_read_usage, whole))
         elif event.type == "response.failed":
+            blocks.note_usage(partial(_read_usage, event.response))
             error = event.response.error
             raise Refusal(error.code if error else None, error.message if error else "")
         elif event.type == "error":

@@ -130,6 +130,8 @@ async def test_a_call_with_an_input_that_is_no_object_is_an_error_that_may_pass(
         await service.ask()
     assert (caught.value.retryable, caught.value.tool_name) == (True, "write")
     assert len(service.heard("llm:stream_aborted")) == 1
+    [told] = service.heard("llm:response")
+    assert told["usage"]["input_tokens"] > 0
 
 
 @both

@@ -16,12 +16,14 @@ from amplifier_core.utils.retry import RetryConfig, retry_with_backoff
 
 from .streaming import BlockStream
 from .texts import well_formed
+from .usages import add_up
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from concurrent.futures import Future
 
     from amplifier_core import ChatRequest, ChatResponse, HookRegistry, ToolCall
+    from amplifier_core.message_models import Usage
 
     from .config import BaseSettings
     from .errors import BaseTranslator
@@ -90,16 +92,21 @@ class SDKProvider(ABC, Generic[Client]):
         call = self.make_call(request)
         about = {"provider": self.name, "model": call.model, "request_id": request_id}
         await self._emit(LLM_REQUEST, {**about, "message_count": len(request.messages)})
+        is_heard = (request.metadata or {}).get("stream") is not False
+        blocks = BlockStream(self._hooks if is_heard else None, request_id)
+        spent: list[Usage] = []
         try:
-            response = await self._answer_in_time(request, call, about)
-        except LLMError as error:
-            problem = {"type": type(error).__name__, "msg": str(error)}
-            took = round((perf_counter() - started) * 1000)
-            await self._emit(LLM_RESPONSE, {**about, "status": "error", "error": problem, "duration_ms": took})
+            response = await self._answer_in_time(request, call, about, blocks, spent)
+        except (LLMError, asyncio.CancelledError) as error:
+            usage = {"usage": add_up(spent)} if spent else {}
+            if usage or isinstance(error, LLMError):
+                problem = {"type": type(error).__name__, "msg": str(error)}
+                took = round((perf_counter() - started) * 1000)
+                failed = {**about, "status": "error", "error": problem, **usage, "duration_ms": took}
+                await self._emit(LLM_RESPONSE, failed)
             raise
-        usage = response.usage.model_dump(mode="json", exclude_none=True) if response.usage else {}
         took = round((perf_counter() - started) * 1000)
-        await self._emit(LLM_RESPONSE, {**about, "status": "ok", "usage": usage, "duration_ms": took})
+        await self._emit(LLM_RESPONSE, {**about, "status": "ok", "usage": add_up(spent), "duration_ms": took})
         return response
 
     def parse_tool_calls(self, response: ChatResponse) -> list[ToolCall]:
@@ -119,15 +126,15 @@ class SDKProvider(ABC, Generic[Client]):
 
     # one answer
 
-    async def _answer_in_time(self, request: ChatRequest, call: Any, about: dict[str, Any]) -> ChatResponse:
+    async def _answer_in_time(
+        self, request: ChatRequest, call: Any, about: dict[str, Any], blocks: BlockStream, spent: list[Usage]
+    ) -> ChatResponse:
         limit = request.timeout or self._limits.timeout
         translator = self.translator(call.model)
-        is_heard = (request.metadata or {}).get("stream") is not False
-        blocks = BlockStream(self._hooks if is_heard else None, about["request_id"])
         await self._open(translator)  # the import is no part of the answer
         try:
             async with asyncio.timeout(limit):
-                return await self._answer(request, call, about, translator, blocks)
+                return await self._answer(request, call, about, translator, blocks, spent)
         except TimeoutError:
             late = translator.make(
                 LLMTimeoutError, f"no whole answer in {limit:g} s (timeout)", "Try again, or raise it."
@@ -136,7 +143,13 @@ class SDKProvider(ABC, Generic[Client]):
             raise late from None
 
     async def _answer(
-        self, request: ChatRequest, call: Any, about: dict[str, Any], translator: BaseTranslator, blocks: BlockStream
+        self,
+        request: ChatRequest,
+        call: Any,
+        about: dict[str, Any],
+        translator: BaseTranslator,
+        blocks: BlockStream,
+        spent: list[Usage],
     ) -> ChatResponse:
         limits = self._limits
         attempts = RetryConfig(
@@ -146,13 +159,19 @@ class SDKProvider(ABC, Generic[Client]):
 
         async def attempt() -> ChatResponse:
             nonlocal latest, with_thinking
+            blocks.usage = None
             try:
-                return await self.ask(lambda client: self.stream(client, latest, blocks), translator)
+                response = await self.ask(lambda client: self.stream(client, latest, blocks), translator)
+                blocks.usage = response.usage
+                return response
             except LLMError as error:
                 await blocks.abort(error)
                 if not (with_thinking and self.refuses_thinking(latest, error)):
                     raise
                 with_thinking = False
+            finally:
+                if blocks.usage is not None:
+                    spent.append(blocks.usage)
             latest = self.make_call(request, with_thinking=False)
             return await attempt()
 

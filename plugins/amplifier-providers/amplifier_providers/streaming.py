@@ -7,10 +7,14 @@ For each block of an attempt, in order: `llm:stream_block_start`, a `llm:stream_
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from amplifier_core import HookRegistry
+    from amplifier_core.message_models import Usage
 
 START, DELTA, END, ABORTED = (
     "llm:stream_block_start",
@@ -28,9 +32,16 @@ class BlockStream:
         self._place: dict[str, Any] = {"request_id": request_id, "block_index": -1}
         self._sequence = 0
         self._is_shown = False
+        self.usage: Usage | None = None
+        """What the running attempt has used, as far as the service has told it: it is paid, however it ends."""
         task = asyncio.current_task()
         self._task = task
         self._cancelling = task.cancelling() if task else 0
+
+    def note_usage(self, read: Callable[[], Usage | None]) -> None:
+        """Keep what the running attempt has used so far; before its end, a service may leave out some of it."""
+        with suppress(AttributeError, TypeError, ValueError):
+            self.usage = read()
 
     async def start(self, kind: str | None, **more: str) -> None:
         """Begin the next block: `text`, `thinking`, or `tool_use` with its `name`; None is one that nobody shows."""
