@@ -43,6 +43,25 @@ INVENTED: list[Any] = [
     )
 ]
 """A history with calls of tools whose names a model has made up, and of one that there is."""
+SAME_IDS: list[Any] = [
+    message
+    for answer in range(2)
+    for message in (
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "call_0", "tool": "look", "arguments": {"at": at}} for at in (answer, answer + 10)],
+        },
+        {"role": "tool", "tool_call_id": "call_0", "name": "look", "content": f"saw {answer}"},
+        {"role": "tool", "tool_call_id": "call_0", "name": "look", "content": f"saw {answer + 10}"},
+    )
+]
+"""A history of four calls with one id, as some gateways give them."""
+NAMELESS: list[Any] = [
+    {"role": "assistant", "content": "", "tool_calls": [{"id": "c0", "tool": "", "arguments": {}}]},
+    {"role": "tool", "tool_call_id": "c0", "name": "", "content": "there is no such tool"},
+]
+"""A call without a name, as loops keep it."""
 SENT_NAMES = ["multi_tool_use_parallel", "_", "two_lines", "_1st", "x" * 64, "look"]
 """The names that services take in their place."""
 

@@ -216,3 +216,11 @@ async def test_an_alias_names_a_model(serve: Any) -> None:
     assert [body["model"] for body in service.bodies] == ["claude-opus-5-5", "claude-haiku-5-5", "claude-fable-5-1"]
     defaults = service.provider.get_info().defaults
     assert defaults == {"model": "claude-opus-5-5", "context_window": 1_000_000, "max_output_tokens": 32_000}
+
+
+async def test_calls_with_one_id_get_ids_of_their_own(serve: Any) -> None:
+    service = await serve(wire.says(wire.call("c", "look", at=1), wire.call("c", "look", at=2), wire.call("d", "look")))
+    earlier = {"role": "assistant", "content": [{"type": "tool_call", "id": "d", "name": "look", "input": {}}]}
+    response = await service.ask("Look", earlier, {"role": "tool", "tool_call_id": "d", "content": "seen"})
+    assert [call.id for call in response.tool_calls] == ["c", "c_2", "d_2"]
+    assert [block.id for block in response.content] == ["c", "c_2", "d_2"]

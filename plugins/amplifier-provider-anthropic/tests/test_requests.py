@@ -8,7 +8,7 @@ import pytest
 
 from amplifier_core.llm_errors import InvalidRequestError
 from tests.wire import anthropic as wire
-from tests.wire.mounted import HALVES, INVENTED, SENT_NAMES, require_marks
+from tests.wire.mounted import HALVES, INVENTED, NAMELESS, SAME_IDS, SENT_NAMES, require_marks
 
 TOOL = {"name": "look", "description": "Look", "parameters": {"type": "object", "properties": {}}}
 STAMP = {"timestamp": "2026-11-01T00:00:00Z"}
@@ -350,3 +350,16 @@ async def test_the_name_of_a_tool_that_a_model_made_up_is_sent_as_the_service_ta
         if isinstance(block, dict) and block["type"] == "tool_use"
     ]
     assert names == SENT_NAMES
+
+
+async def test_calls_with_one_id_are_sent_with_ids_of_their_own_and_so_are_their_results(serve: Any) -> None:
+    body = await sent(serve, "Look", *SAME_IDS)
+    blocks = [block for each in body["messages"] for block in each["content"]]
+    calls = {block["id"]: block["input"]["at"] for block in blocks if block["type"] == "tool_use"}
+    results = {block["tool_use_id"]: block["content"] for block in blocks if block["type"] == "tool_result"}
+    assert {results[each]: at for each, at in calls.items()} == {f"saw {at}": at for at in (0, 10, 1, 11)}
+
+
+async def test_a_call_without_a_name_is_sent_with_one(serve: Any) -> None:
+    body = await sent(serve, "Look", *NAMELESS)
+    assert [block["name"] for block in body["messages"][1]["content"]] == ["_"]

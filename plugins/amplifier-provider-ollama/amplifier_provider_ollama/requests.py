@@ -151,7 +151,7 @@ def _dump_blocks(message: Message) -> list[Block]:
     known = {block["id"] for block in blocks if block["type"] == "tool_call"}
     for call in getattr(message, "tool_calls", None) or ():
         if call.get("id") not in known:
-            name = call.get("tool") or call.get("name")
+            name = call.get("tool") or call.get("name") or ""
             blocks.append({"type": "tool_call", "id": call.get("id"), "name": name, "input": call.get("arguments")})
     return blocks
 

@@ -9,7 +9,7 @@ import pytest
 
 from amplifier_core.llm_errors import InvalidRequestError
 from tests.wire import openai as wire
-from tests.wire.mounted import HALVES, INVENTED, SENT_NAMES, require_marks
+from tests.wire.mounted import HALVES, INVENTED, NAMELESS, SAME_IDS, SENT_NAMES, require_marks
 
 both = pytest.mark.parametrize("api", ["responses", "chat"])
 TOOL = {"name": "look", "description": "Look", "parameters": {"type": "object", "properties": {}}}
@@ -352,3 +352,22 @@ async def test_the_name_of_a_tool_that_a_model_made_up_is_sent_as_the_service_ta
     body = await sent(serve, "Look", *INVENTED, api="chat")
     calls = [call for message in body["messages"] for call in message.get("tool_calls", ())]
     assert [call["function"]["name"] for call in calls] == SENT_NAMES
+
+
+async def test_calls_with_one_id_are_sent_with_ids_of_their_own_and_so_are_their_results(serve: Any) -> None:
+    items = (await sent(serve, "Look", *SAME_IDS))["input"]
+    calls = {each["call_id"]: each["arguments"] for each in items if each.get("type") == "function_call"}
+    results = {each["call_id"]: each["output"] for each in items if each.get("type") == "function_call_output"}
+    expected = {f"saw {at}": f'{{"at": {at}}}' for at in (0, 10, 1, 11)}
+    assert {results[each]: given for each, given in calls.items()} == expected
+    messages = (await sent(serve, "Look", *SAME_IDS, api="chat"))["messages"]
+    named = [call for each in messages for call in each.get("tool_calls", ())]
+    calls = {each["id"]: each["function"]["arguments"] for each in named}
+    results = {each["tool_call_id"]: each["content"] for each in messages if each["role"] == "tool"}
+    assert {results[each]: given for each, given in calls.items()} == expected
+
+
+async def test_a_call_without_a_name_is_sent_with_one(serve: Any) -> None:
+    assert (await sent(serve, "Look", *NAMELESS))["input"][1]["name"] == "_"
+    body = await sent(serve, "Look", *NAMELESS, api="chat")
+    assert body["messages"][1]["tool_calls"][0]["function"]["name"] == "_"

@@ -13,12 +13,12 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
 
 
-def sendable_name(name: str) -> str:
-    """Return the name of a tool that a model has called, as every service takes it; a model may make one up.
+def sendable_name(name: str | None) -> str:
+    """Return the name of a tool that a model has called, as every service takes it; a model may make one up, or none.
 
     The rule of OpenAI and Anthropic: letters, digits, `_` and `-`, at most 64. Gemini wants a letter or `_` first.
     """
-    plain = _NO_NAME.sub("_", name)[:_LONGEST_NAME]
+    plain = _NO_NAME.sub("_", name or "")[:_LONGEST_NAME]
     return plain if plain[:1].isalpha() or plain[:1] == "_" else f"_{plain}"[:_LONGEST_NAME]
 
 

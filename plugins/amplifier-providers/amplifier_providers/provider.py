@@ -14,6 +14,7 @@ from amplifier_core.events import LLM_REQUEST, LLM_RESPONSE, PROVIDER_RETRY
 from amplifier_core.llm_errors import AuthenticationError, ConfigurationError, LLMError, LLMTimeoutError
 from amplifier_core.utils.retry import RetryConfig, retry_with_backoff
 
+from .call_ids import with_own_ids, with_single_ids
 from .streaming import BlockStream
 from .texts import well_formed
 from .usages import add_up
@@ -88,7 +89,7 @@ class SDKProvider(ABC, Generic[Client]):
         `max_retry_delay`. Raises an `LLMError`.
         """
         started, request_id = perf_counter(), str(uuid4())
-        request = well_formed(request)
+        request = with_single_ids(well_formed(request))
         call = self.make_call(request)
         about = {"provider": self.name, "model": call.model, "request_id": request_id}
         await self._emit(LLM_REQUEST, {**about, "message_count": len(request.messages)})
@@ -96,7 +97,7 @@ class SDKProvider(ABC, Generic[Client]):
         blocks = BlockStream(self._hooks if is_heard else None, request_id)
         spent: list[Usage] = []
         try:
-            response = await self._answer_in_time(request, call, about, blocks, spent)
+            response = with_own_ids(await self._answer_in_time(request, call, about, blocks, spent), request)
         except (LLMError, asyncio.CancelledError) as error:
             usage = {"usage": add_up(spent)} if spent else {}
             if usage or isinstance(error, LLMError):

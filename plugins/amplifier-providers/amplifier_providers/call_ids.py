@@ -1,0 +1,90 @@
+"""Give each tool call an id of its own, as services insist: some models and gateways give one twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from amplifier_core import ChatRequest, ChatResponse, Message
+
+_LONGEST = 56
+"""Characters of an id that stay before a number: OpenAI takes 64."""
+
+
+def with_own_ids(response: ChatResponse, request: ChatRequest) -> ChatResponse:
+    """Return an answer whose calls have other ids than each other, and than those of the request."""
+    calls = response.tool_calls or []
+    taken = {each for message in request.messages for each in _ids_of(message)} if calls else set()
+    ids = [_choose(each.id, taken) for each in calls]
+    if all(each.id == own for each, own in zip(calls, ids, strict=True)):
+        return response
+    left = iter(ids)
+    content = [
+        each.model_copy(update={"id": next(left)}) if each.type == "tool_call" else each for each in response.content
+    ]
+    renamed = [each.model_copy(update={"id": own}) for each, own in zip(calls, ids, strict=True)]
+    return response.model_copy(update={"content": content, "tool_calls": renamed})
+
+
+def with_single_ids(request: ChatRequest) -> ChatRequest:
+    """Return a request without an id of two calls; the results of such calls belong to them in their order."""
+    ids = [each for message in request.messages for each in _ids_of(message)]
+    if len(set(ids)) == len(ids):
+        return request
+    taken: set[str] = set()
+    waiting: dict[str, list[str]] = {}
+    messages = []
+    for message in request.messages:
+        own: dict[str, list[str]] = {}
+        for each in _ids_of(message):
+            own.setdefault(each, []).append(_choose(each, taken))
+            waiting.setdefault(each, []).append(own[each][-1])
+        messages.append(_rename(message, own, waiting))
+    return request.model_copy(update={"messages": messages})
+
+
+def _ids_of(message: Message) -> list[str]:
+    """Return the ids of the calls in an answer: of its blocks, or of its `tool_calls`, which are the same calls."""
+    if message.role != "assistant":
+        return []
+    blocks = [] if isinstance(message.content, str) else message.content
+    ids = [each.id for each in blocks if each.type == "tool_call"]
+    besides = [str(each["id"]) for each in getattr(message, "tool_calls", None) or () if each.get("id")]
+    return ids or besides
+
+
+def _choose(call_id: str, taken: set[str]) -> str:
+    """Return the id, or one with a number if it is taken, and take it."""
+    own, number = call_id, 1
+    while own in taken:
+        number += 1
+        own = f"{call_id[:_LONGEST]}_{number}"
+    taken.add(own)
+    return own
+
+
+def _rename(message: Message, own: dict[str, list[str]], waiting: dict[str, list[str]]) -> Message:
+    """Return a message with the ids of its own calls, and those that its results wait for."""
+    changes: dict[str, Any] = {}
+    if message.tool_call_id and waiting.get(message.tool_call_id):
+        changes["tool_call_id"] = waiting[message.tool_call_id].pop(0)
+    if not isinstance(message.content, str):
+        left = {call_id: iter(ids) for call_id, ids in own.items()}
+        changes["content"] = [_rename_block(each, left, waiting) for each in message.content]
+    if own and getattr(message, "tool_calls", None):
+        left = {call_id: iter(ids) for call_id, ids in own.items()}
+        calls = getattr(message, "tool_calls")  # noqa: B009 - not in the model
+        changes["tool_calls"] = [
+            {**call, "id": next(left[call["id"]])} if call.get("id") in left else call for call in calls
+        ]
+    return message.model_copy(update=changes) if changes else message
+
+
+def _rename_block(block: Any, left: dict[str, Iterator[str]], waiting: dict[str, list[str]]) -> Any:
+    if block.type == "tool_call":
+        return block.model_copy(update={"id": next(left[block.id])})
+    if block.type == "tool_result" and waiting.get(block.tool_call_id):
+        return block.model_copy(update={"tool_call_id": waiting[block.tool_call_id].pop(0)})
+    return block
