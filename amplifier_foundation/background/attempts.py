@@ -89,7 +89,7 @@ async def prepare_attempt(
         ),
         parent=parent,
         transcript=Transcript(),
-        store=engine.store_for(delivery),
+        store=engine.store_for(background.running[delivery.delivery_id]),
         router=engine.router,
         plugins=engine.plugins,
         cause=delivery.event,

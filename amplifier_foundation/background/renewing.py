@@ -10,9 +10,7 @@ from amplifier_core.errors import StoreUnavailable
 from amplifier_core.frozen import slotted
 
 if TYPE_CHECKING:
-    from amplifier_core.storage import Delivery
-
-    from .state import Engine
+    from .state import Engine, Running
 
 logger = logging.getLogger(__name__)
 
@@ -21,28 +19,26 @@ logger = logging.getLogger(__name__)
 class Renewing:
     """Renews one claim at a time, in a task that goes on from one to the next: most claims end before their first turn.
 
-    A claim that cannot be kept cancels its attempt, and `failure` says why. On a shared store each claim has its own
+    A claim that cannot be kept cancels its attempt, and its `lost` says why. On a shared store each claim has its own
     task: it also ends the work in time when the store does not answer.
     """
 
     engine: Engine
-    failure: Exception | None = None
-    _delivery: Delivery | None = None
-    _attempt: asyncio.Task[None] | None = None
+    _running: Running | None = None
     _due: float = 0.0
     """When to renew, in seconds of the monotonic clock."""
     _task: asyncio.Task[None] | None = None
 
-    def begin(self, delivery: Delivery, attempt: asyncio.Task[None], asked: float) -> None:
+    def begin(self, running: Running, asked: float) -> None:
         """Renew a claim from now on; `asked` is when it was asked for, in seconds of the monotonic clock."""
-        self._delivery, self._attempt, self.failure = delivery, attempt, None
+        self._running = running
         self._due = self.engine.clock.monotonic() + self.engine.lease / 3
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._keep(asked))
 
     def end(self) -> None:
         """Renew this claim no more."""
-        self._delivery = self._attempt = None
+        self._running = None
         if self.engine.member is not None:
             self.rest()
 
@@ -61,26 +57,27 @@ class Renewing:
 
     async def _keep(self, asked: float) -> None:
         clock, member = self.engine.clock, self.engine.member
-        while (delivery := self._delivery) is not None:
+        while (running := self._running) is not None:
             try:
                 if member is not None:
                     from .hosts.claims import keep_claim
 
-                    await keep_claim(member, delivery, asked)
+                    await keep_claim(member, running.delivery, asked)
                 await clock.sleep(self._due - clock.monotonic())
-                if self._delivery is not None and clock.monotonic() >= self._due:
-                    await self._renew(delivery := self._delivery)
+                if self._running is not None and clock.monotonic() >= self._due:
+                    await self._renew(running := self._running)
             except Exception as error:
                 # A claim that has ended meanwhile cannot be renewed; the next one goes on.
-                if self._delivery is delivery and self._attempt is not None and not self._attempt.done():
-                    self.failure = error
-                    self._attempt.cancel()
+                if self._running is running and not running.task.done():
+                    running.lost = error
+                    running.task.cancel()
                     return
 
-    async def _renew(self, delivery: Delivery) -> None:
+    async def _renew(self, running: Running) -> None:
+        delivery = running.delivery
         try:
             await self.engine.store.renew(delivery, lease=self.engine.lease, now=self.engine.clock.now())
         except StoreUnavailable as error:  # the lease holds for two more tries
             logger.warning("the claim on %s was not renewed: %s", delivery.delivery_id, error)
-        if self._delivery is delivery:
+        if self._running is running:
             self._due = self.engine.clock.monotonic() + self.engine.lease / 3

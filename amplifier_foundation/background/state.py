@@ -6,7 +6,7 @@ import asyncio
 import logging
 from dataclasses import field
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from amplifier_core.clock import Clock, SystemClock
 from amplifier_core.frozen import frozen, slotted
@@ -112,6 +112,8 @@ class Running:
     """The session of the attempt, once it is prepared."""
     is_over: bool = False
     """Whether the session has ended, and its end is being stored."""
+    lost: Exception | None = None
+    """Why the claim is given up here: others may have the delivery."""
     cancelled_by: str = ""
     """The person who wants the turn to end."""
     is_cancelled: bool = False
@@ -280,9 +282,13 @@ class Engine:
         """The leadership that the triggers wait for which are not bound to a host; None: they run here."""
         return self.share.leadership if self.share is not None else None
 
-    def store_for(self, delivery: Delivery) -> DurableStore:
-        """Return the store for the session of a delivery: writes of one that was taken over are refused."""
-        return self.store if self.member is None else self.member.store.fenced(delivery)
+    def store_for(self, running: Running) -> DurableStore:
+        """Return the store for the session of a delivery: writes of one that was lost or taken over are refused."""
+        if self.member is None:
+            return self.store
+        from .hosts.claims import ClaimedStore
+
+        return cast("DurableStore", ClaimedStore(self.member.store.fenced(running.delivery), running))
 
     def set_status(self, background: BackgroundSessionState, status: BackgroundStatus, reason: str = "") -> None:
         """Set the status, and report it when it differs from before."""

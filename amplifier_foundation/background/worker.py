@@ -19,7 +19,8 @@ Invariants. The workers keep them, and the store enforces the first three:
 * Lease and epoch. A claim holds for `Engine.lease` seconds and is renewed each third of that. After it, any worker may
   claim the delivery again; each claim raises the epoch.
 * Fencing. `renew`, `commit`, `nack` and `dead_letter` carry the epoch of their claim. An older epoch gets `StaleEpoch`,
-  and nothing of the call happens: of two workers on one delivery, one writes.
+  and nothing of the call happens: of two workers on one delivery, one writes. On a shared store, a session whose claim
+  is given up here stores nothing more.
 * One transaction. `commit` and `dead_letter` write the session's record, the emitted events and the new state of the
   delivery together; `nack` the record and the state. Subscribers see events after that, never before.
 * One session. The first claim sets `session_id`; later claims keep it and resume the turn from its last durable
@@ -193,12 +194,12 @@ class Worker:
         problem = ""
         await self.background.cancel_stale(delivery)
         attempt = asyncio.create_task(attempt_delivery(self.engine, self.background, delivery))
-        self.background.running[delivery.delivery_id] = Running(delivery, attempt)
+        self.background.running[delivery.delivery_id] = running = Running(delivery, attempt)
         self.background.postponed.discard(delivery.delivery_id)
-        self.renewing.begin(delivery, attempt, self.asked)
+        self.renewing.begin(running, self.asked)
         try:
             failure = await see_through(attempt)
-            if (error := self.renewing.failure or failure) is not None:
+            if (error := running.lost or failure) is not None:
                 raise error
             self.background.unstored.end()
         except* StaleEpoch as stale:

@@ -15,6 +15,7 @@ from amplifier_core.process_ends import add_ending
 
 from ..sessions.costs import USAGE, read_spent, spent_of
 from ..sessions.held import held_of
+from ..sessions.history import is_user_turn
 from ..sessions.once import marks_of
 from ..sessions.uncounted import count_answers
 from ..sessions.untrusted import UNTRUSTED
@@ -193,12 +194,14 @@ async def _take_results(spawn: Spawn, results: Mapping[str, Any] | None) -> None
         if spawn.store is not None and spawn.is_kept:
             try:
                 record = await count_answers(spawn.store, await spawn.store.get(spawn.request.session_id))
+                history = await spawn.store.read(spawn.request.session_id, spawn.recorded)
             except SessionNotFound:
                 return
             metadata, before = record.metadata, read_spent(spawn.metadata).usage
             spawn.usage = (spent_of(record).usage or Usage()).since(before or Usage())
             spawn.metadata = {**metadata, USAGE: spawn.metadata.get(USAGE)}
             spawn.held, spawn.marks = held_of(metadata), marks_of(metadata)
+            spawn.turns += sum(map(is_user_turn, history))
             tell_parent(spawn, is_tainted=UNTRUSTED in metadata)
         return
     spawn.turns += int(results["turns"])

@@ -35,24 +35,37 @@ CALLS = {
 
 
 class Line(SharedMemoryStore):
-    """The store as one host reaches it, over a line that a test cuts."""
+    """The store as one host reaches it, over a line that a test cuts; a test also stops what `answers`.
 
-    __slots__ = ("cut",)
+    A store that does not answer carries out later what it was asked, whether or not anybody still waits for it; claims
+    cannot be renewed meanwhile.
+    """
 
-    def __init__(self, store: SharedMemoryStore, cut: asyncio.Event) -> None:
-        self.__dict__, self._fence, self.cut = store.__dict__, None, cut
+    __slots__ = ("answers", "cut")
+
+    def __init__(self, store: SharedMemoryStore, cut: asyncio.Event, answers: asyncio.Event) -> None:
+        self.__dict__, self._fence, self.cut, self.answers = store.__dict__, None, cut, answers
 
     def __getattribute__(self, name: str) -> Any:
-        if name in CALLS and object.__getattribute__(self, "cut").is_set():
+        found, ask = super().__getattribute__(name), object.__getattribute__
+        is_silent = not ask(self, "answers").is_set()
+        if name in CALLS and (ask(self, "cut").is_set() or (is_silent and name == "renew")):
 
             async def fail(*args: Any, **kwargs: Any) -> None:
                 raise StoreUnavailable("postgres", "nobody answers")
 
             return fail
-        return super().__getattribute__(name)
+        if name in CALLS and is_silent:
+
+            async def carry_out(*args: Any, **kwargs: Any) -> Any:
+                await ask(self, "answers").wait()
+                return await found(*args, **kwargs)
+
+            return lambda *args, **kwargs: asyncio.shield(asyncio.create_task(carry_out(*args, **kwargs)))
+        return found
 
     def fenced(self, delivery: Any) -> Line:
-        view = Line(self, self.cut)
+        view = Line(self, self.cut, self.answers)
         view._fence = delivery
         return view
 
@@ -63,7 +76,8 @@ class HostBench(Bench):
     def __init__(self, manager: Any, store: Any, router: Any, clock: Any, share: Share) -> None:
         super().__init__(manager, store, router, clock)
         manager._engine.lease = share.member.lease
-        self.member, self.leadership, self.cut = share.member, share.leadership, store.cut
+        self.member, self.leadership = share.member, share.leadership
+        self.cut, self.answers = store.cut, store.answers
 
     @property
     def leads(self) -> bool:
@@ -83,7 +97,8 @@ class Hosts:
     @asynccontextmanager
     async def open(self, name: str, bundle: PreparedBundle, role: str = "up") -> AsyncIterator[HostBench]:
         """Bring up the bundle on a host of that name."""
-        store = Line(self.store, asyncio.Event())
+        store = Line(self.store, asyncio.Event(), asyncio.Event())
+        store.answers.set()
         facts = {"bundles": {bundle.bundle.name: bundle.bundle.digest}, "projects": [self._project]}
         member = Member(store, role, LEASE, StoreClock(self.clock), f"1-{name}@{name}", facts)
         router = EventRouter(store)
@@ -101,8 +116,11 @@ class Hosts:
             member.followers.append(manager.follow_wishes)
             host = HostBench(manager, store, router, self.clock, share)
             self.open_hosts.append(host)
-            yield host
-            store.cut.clear()
+            try:
+                yield host
+            finally:
+                store.cut.clear()
+                store.answers.set()
 
     @property
     def _project(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
@@ -33,6 +34,7 @@ from amplifier_foundation.operations.running import Changed, change_background_s
 
 from .bench import FedTrigger, Feeds
 from .hosts import LEASE, HostBench, Hosts
+from .stages import WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -173,10 +175,45 @@ async def test_what_a_session_writes_after_its_delivery_was_taken_over_is_refuse
             now=hosts.clock.now() + timedelta(seconds=LEASE + 1),
         )  # fmt: skip
         assert claimed is not None
-        store = berlin.manager._engine.store_for(running)
+        [background] = berlin.manager._sessions.values()
+        store = berlin.manager._engine.store_for(background.running[running.delivery_id])
         for write in (store.append(running.session_id, [{"role": "user", "content": "x"}], at=0), store.update("s")):
             with pytest.raises(StaleEpoch):
                 await write
+
+
+@pytest.mark.parametrize("runner", ["runner-inprocess", "runner-subprocess"])
+async def test_a_call_that_was_cut_by_a_store_without_answers_is_made_again(
+    hosts: Hosts, make_bundle: Bundles, tmp_path: Path, runner: str
+) -> None:
+    (tmp_path / "wait.py").write_text(WAIT)
+    rules = [{"when": {"tool": "wait"}, "say": "waited"}]
+    otherwise = {"call": {"tool": "wait", "input": {}}}
+    bundle = make_bundle(
+        "family",
+        providers=[{"module": "provider-playbook", "config": {"rules": rules, "otherwise": otherwise}}],
+        tools=[{"module": "tool-wait", "source": "./wait.py", "config": {"folder": str(tmp_path)}}],
+    )
+    async with hosts.open("berlin", bundle) as berlin:
+        await berlin.start(runner=runner)
+        await berlin.holds(lambda: len(watching()) == 1)
+        watching()[0].feed(1)
+        await berlin.holds((tmp_path / "waits").exists)
+        (tmp_path / "waits").unlink()
+        [background] = berlin.manager._sessions.values()
+        [running] = background.running.values()
+        berlin.answers.clear()
+        await hosts.clock.advance(LEASE * 0.8)
+        await berlin.holds(lambda: running.task.cancelling() > 0)
+        berlin.answers.set()
+        await berlin.holds((tmp_path / "waits").exists, step=0.5)
+        (tmp_path / "waited").touch()
+        await berlin.until("completed", step=0.5)
+        [delivery] = await hosts.store.deliveries()
+        results = [each["content"] for each in await hosts.store.read(delivery.session_id) if each["role"] == "tool"]
+        assert (json.loads(results[0])["interrupted"], json.loads(results[1])) == (True, {"said": "done"})
+        record = await hosts.store.get(delivery.session_id)
+        assert (record.status, record.turn_count) == ("completed", 1)
 
 
 async def test_the_bound_of_running_sessions_counts_on_all_hosts(

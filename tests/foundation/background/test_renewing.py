@@ -13,6 +13,7 @@ from amplifier_core.storage import Delivery
 from amplifier_core.testing import MemoryStore, VirtualClock
 from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_foundation.background.renewing import Renewing
+from amplifier_foundation.background.state import Running
 
 
 class Renewals(MemoryStore):
@@ -62,16 +63,17 @@ def work() -> asyncio.Task[Any]:
 async def test_each_claim_is_renewed_a_third_of_its_lease_after_its_begin(
     clock: VirtualClock, store: Renewals, renewing: Renewing
 ) -> None:
-    first, second, attempt = await claim(store, "first"), await claim(store, "second"), work()
-    renewing.begin(first, attempt, clock.monotonic())
+    attempt = work()
+    first, second = [Running(await claim(store, each), attempt) for each in ("first", "second")]
+    renewing.begin(first, clock.monotonic())
     await clock.advance(25)
     renewing.end()
-    await store.commit(first)
-    renewing.begin(second, attempt, clock.monotonic())
+    await store.commit(first.delivery)
+    renewing.begin(second, clock.monotonic())
     await clock.advance(45)
     renewing.end()
     assert store.renewed == [(20, "first"), (45, "second"), (65, "second")]
-    assert renewing.failure is None
+    assert (first.lost, second.lost) == (None, None)
     await renewing.stop()
     assert clock.sleeping == 0
     attempt.cancel()
@@ -80,17 +82,19 @@ async def test_each_claim_is_renewed_a_third_of_its_lease_after_its_begin(
 async def test_a_claim_that_somebody_else_took_cancels_its_attempt(
     clock: VirtualClock, store: Renewals, renewing: Renewing
 ) -> None:
-    taken, attempt = await claim(store, "session"), work()
-    renewing.begin(taken, attempt, clock.monotonic())
-    await store.nack(taken, reason="", available_at=clock.now())
+    attempt = work()
+    taken = Running(await claim(store, "session"), attempt)
+    renewing.begin(taken, clock.monotonic())
+    await store.nack(taken.delivery, reason="", available_at=clock.now())
     await clock.advance(20)
     await asyncio.wait({attempt}, timeout=5)
     assert attempt.cancelled()
-    assert isinstance(renewing.failure, StaleEpoch)
-    following, going_on = await claim(store, "session"), work()
-    renewing.begin(following, going_on, clock.monotonic())
+    assert isinstance(taken.lost, StaleEpoch)
+    going_on = work()
+    following = Running(await claim(store, "session"), going_on)
+    renewing.begin(following, clock.monotonic())
     await clock.advance(20)
-    assert (store.renewed, renewing.failure) == ([(40, "session")], None)
+    assert (store.renewed, following.lost) == ([(40, "session")], None)
     await renewing.stop()
     going_on.cancel()
 
@@ -98,16 +102,17 @@ async def test_a_claim_that_somebody_else_took_cancels_its_attempt(
 async def test_a_renewal_of_a_claim_that_is_over_meanwhile_disturbs_no_later_one(
     clock: VirtualClock, store: Renewals, renewing: Renewing
 ) -> None:
-    first, second, attempt = await claim(store, "first"), await claim(store, "second"), work()
-    renewing.begin(first, attempt, clock.monotonic())
+    attempt = work()
+    first, second = [Running(await claim(store, each), attempt) for each in ("first", "second")]
+    renewing.begin(first, clock.monotonic())
     store.may_go_on.clear()
     await clock.advance(20)
     renewing.end()
-    await store.commit(first)
-    renewing.begin(second, attempt, clock.monotonic())
+    await store.commit(first.delivery)
+    renewing.begin(second, clock.monotonic())
     store.may_go_on.set()
     await clock.advance(20)
     assert store.renewed == [(40, "second")]
-    assert (renewing.failure, attempt.done()) == (None, False)
+    assert (second.lost, attempt.done()) == (None, False)
     await renewing.stop()
     attempt.cancel()

@@ -91,7 +91,8 @@ class TestRunSessionInSubprocess:
         with pytest.raises(SessionProcessEnded, match="SIGKILL"):
             await run_session_in_subprocess(plan(code), "Go", "p", tmp_path, "s", store=store, runner=runner)
         assert [message["role"] for message in await store.read("s")] == ["user", "assistant"]
-        assert (await store.get("s")).status == "failed"
+        record = await store.get("s")
+        assert (record.status, record.turn_count) == ("failed", 1)
 
 
 class TestStdoutFraming:
