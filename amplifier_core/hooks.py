@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TOOL_PRE = events.TOOL_PRE
+_ACTIONS = ("continue", "deny", "modify", "inject_context", "ask_user")
 _SECOND = 1_000_000_000
 """Nanoseconds."""
 _FUNCTIONS = (FunctionType, MethodType)
@@ -215,6 +216,9 @@ class HookRegistry:
                 if event == _TOOL_PRE:
                     return _hook_result()(action="deny", reason=f"the guard '{name}' failed: {error}")
                 continue
+            if event == _TOOL_PRE and answer is not True and getattr(result, "action", None) not in _ACTIONS:
+                _report(name, event, unread := TypeError(f"its answer is no HookResult: {str(answer)[:80]}"))
+                return _hook_result()(action="deny", reason=f"the guard '{name}' failed: {unread}")
             if result is None or (result.action == "continue" and not result.user_message):
                 continue
             if result.action == "deny":

@@ -566,3 +566,25 @@ async def test_an_observed_tool_call_still_meets_its_gate(hooks: HookRegistry) -
     hooks.guard(lambda data: HookResult(action="deny", reason="no"))
     assert not hooks.tell(events.TOOL_PRE, {})
     assert (await hooks.emit(events.TOOL_PRE, {"tool_name": "t"})).reason == "no"
+
+
+@pytest.mark.parametrize("answer", [False, "deny", ("deny", "no"), 1])
+async def test_a_guard_whose_answer_cannot_be_read_refuses(answer: Any, hooks: HookRegistry) -> None:
+    hooks.register(events.TOOL_PRE, answering(answer), name="guard")
+    refused = await hooks.emit(events.TOOL_PRE, {"tool_name": "bash"})
+    assert (refused.action, refused.reason) == (
+        "deny",
+        f"the guard 'guard' failed: its answer is no HookResult: {answer}",
+    )
+    hooks.register("e", answering(answer))
+    assert (await hooks.emit("e", {})).action == "continue"
+
+
+async def test_a_guard_with_an_unknown_action_refuses_and_true_is_a_yes(hooks: HookRegistry) -> None:
+    blocking = HookResult()
+    blocking.action = "block"  # type: ignore[assignment]
+    unregister = hooks.register(events.TOOL_PRE, answering(blocking), name="guard")
+    assert (await hooks.emit(events.TOOL_PRE, {"tool_name": "bash"})).action == "deny"
+    unregister()
+    hooks.register(events.TOOL_PRE, answering(True), name="guard")
+    assert (await hooks.emit(events.TOOL_PRE, {"tool_name": "bash"})).action == "continue"
