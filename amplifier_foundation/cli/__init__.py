@@ -258,4 +258,6 @@ def _say(text: str) -> None:
 def _hide(text: str) -> str:
     from amplifier_core.utils.secrets import redact_text
 
-    return redact_text(text)
+    from ..documents.safe_text import plain
+
+    return plain(redact_text(text))

@@ -11,7 +11,7 @@ import click
 from amplifier_core.utils.secrets import redact_text
 
 from ..documents.json_text import dump_json
-from ..documents.safe_text import plain
+from ..documents.safe_text import plain_line
 from ..documents.times import format_time
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def print_table(
 
         draw_table(headings, listed, Fit(wrap, shrink, leave_out))
     else:
-        table = [[plain(cell) for cell in row] for row in (headings, *listed)]
+        table = [[plain_line(cell) for cell in row] for row in (headings, *listed)]
         widths = [max(map(width_of, column)) for column in zip(*table, strict=True)]
         for row in table:
             cells = (cell + " " * (width - width_of(cell)) for cell, width in zip(row, widths, strict=True))

@@ -13,6 +13,7 @@ import click
 from amplifier_core.errors import BundleNotFoundError
 
 from ..cli import exits
+from ..documents.safe_text import plain_line
 from ..operations.loading import known_bundles
 from .app import json_option, plugins_of
 from .output import print_json, print_table, timestamp
@@ -56,10 +57,10 @@ def trust(ctx: click.Context, target: str | None, lists: bool, yes: bool, as_jso
     if as_json:
         print_json("trust/1", {"trusted": [error.place for error in found]})
     elif not found:
-        click.echo(f"{target or Path.cwd()} is trusted already", err=True)
+        click.echo(plain_line(f"{target or Path.cwd()} is trusted already"), err=True)
     else:
         for error in found:
-            click.echo(f"{error.place} is trusted")
+            click.echo(plain_line(f"{error.place} is trusted"))
 
 
 @click.command(epilog="Example: amplifier untrust team")
@@ -77,7 +78,8 @@ def untrust(ctx: click.Context, target: str | None, as_json: bool) -> None:
         print_json("untrust/1", {"removed": removed})
         return
     for place in places:
-        click.echo(f"{place} is not trusted any more" if place in removed else f"{place} was not trusted")
+        said = "is not trusted any more" if place in removed else "was not trusted"
+        click.echo(plain_line(f"{place} {said}"))
 
 
 def _find_untrusted(ctx: click.Context, target: str) -> list[NotTrusted]:

@@ -21,6 +21,11 @@ def plain(text: str) -> str:
     return _STEERING.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
+def plain_line(text: str) -> str:
+    """Return `text` as `plain` does, as one line: a line break is the escape of one."""
+    return plain(text).replace("\n", "\\n")
+
+
 def one_line(text: str, length: int, hide: Callable[[str], str] = redact_text) -> str:
     """Return the text in one line of at most `length` characters; `hide` removes the secrets."""
     safe = hide(text[:LOOKED_AT])  # first: half of a secret is not recognised

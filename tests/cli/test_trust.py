@@ -614,6 +614,23 @@ def test_a_password_of_an_address_is_never_echoed(stranger: Path, capsys: pytest
         assert "hunter2" not in out + err
 
 
+def test_no_name_steers_the_terminal_or_ends_its_line(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = project / "x\x1b[2J\x1b]0;t\x07\u202e\n  providers    harmless"
+    odd.mkdir()
+    (odd / "bundle.md").write_text(BUNDLE.format(say="hi"), encoding="utf-8")
+    (odd / "own.py").write_text(OWN.format(text="first"), encoding="utf-8")
+    monkeypatch.chdir(odd)
+    assert not set("\x1b\x07\u202e") & set(said(capsys, "run", "hi")[2])
+    calls = [["trust"], ["trust", "-y"], ["trust", "-y", str(odd)], ["trust", "--list"]]
+    calls += [["bundle", "add", "odd", str(odd)], ["bundle", "list"], ["untrust"], ["untrust", str(odd)]]
+    for arguments in calls:
+        _, out, err = said(capsys, *arguments)
+        assert not set("\x1b\x07\u202e") & set(out + err), (arguments, out, err)
+        assert "\n  providers    harmless" not in out + err, (arguments, out, err)
+
+
 def test_nothing_is_trusted_where_nobody_can_be_asked(stranger: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = said(capsys, "trust")
     assert (code, "nobody can be asked here; look at it, and say yes with --yes" in err) == (exits.USAGE, True)

@@ -8,6 +8,7 @@ import click
 
 from amplifier_core.errors import BundleNotFoundError, SessionConflict
 
+from ...documents.safe_text import plain_line
 from ..app import json_option, plugins_of, read_settings_here
 from ..loops import run_in_loop
 from ..output import print_json, print_table
@@ -96,7 +97,7 @@ async def add(ctx: click.Context, name: str, bundle: str, as_json: bool) -> None
     if as_json:
         print_json("bundle.add/1", _registered_row(state))
     else:
-        click.echo(f"{name}: {state.uri}, version {state.version}")
+        click.echo(plain_line(f"{name}: {state.uri}, version {state.version}"))
 
 
 @click.command(epilog="Example: amplifier bundle remove team")
@@ -118,4 +119,4 @@ def remove(ctx: click.Context, name: str, as_json: bool) -> None:
     if as_json:
         print_json("bundle.remove/1", {"name": name})
     else:
-        click.echo(f"{name}: removed")
+        click.echo(plain_line(f"{name}: removed"))
