@@ -42,10 +42,11 @@ WAITS = "waits for approval"
 
 
 class ApprovalNotFound(AmplifierError, LookupError):
-    """No approval has this id."""
+    """No approval has this id, or an id that begins so; `shortest` are the characters that are enough."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(f"no approval '{text}' waits. See: amplifier approvals list")
+    def __init__(self, text: str, shortest: int = 0) -> None:
+        enough = f"; type {shortest} characters of its id, or more" if len(text) < shortest else ""
+        super().__init__(f"no approval '{text}' waits{enough}. See: amplifier approvals list")
 
 
 _TIMES = ("created", "expires", "decided")

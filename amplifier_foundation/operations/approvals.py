@@ -45,7 +45,7 @@ async def find_approval(store: DurableStore, text: str, project: str | None = No
         if found:
             break
     if not found:
-        raise ApprovalNotFound(text)
+        raise ApprovalNotFound(text, SHORTEST)
     if len(found) > 1:
         ids = ", ".join(each.id for each in found[:5])
         raise SessionConflict(text, f"'{text}' begins the ids of several approvals: {ids}. Type more of the id")

@@ -305,6 +305,14 @@ def test_an_answer_cannot_steer_the_terminal_at_the_end_of_a_pipe(capsys: pytest
     assert not {"\x1b", "\x07", "\u202e", "\u202c"} & set(out)
 
 
+@pytest.mark.parametrize(("text", "enough"), [("4d6", "; type 4 characters of its id, or more"), ("4d68", "")])
+def test_a_beginning_of_an_id_that_is_too_short_is_told(
+    text: str, enough: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["approvals", "approve", text]) == exits.NOT_FOUND
+    assert capsys.readouterr().err == f"amplifier: no approval '{text}' waits{enough}. See: amplifier approvals list\n"
+
+
 @pytest.mark.parametrize("command", [["ps"], ["run", "hello"], ["doctor"], ["approvals", "list"]])
 def test_a_current_folder_that_is_gone_is_told(command: list[str], tmp_path: Path) -> None:
     code = "import os, shutil, sys; os.chdir(sys.argv.pop(1)); shutil.rmtree(os.getcwd()); "
