@@ -63,10 +63,10 @@ class Layer:
         return None
 
     def _group(self, tool: str, kind: Kind) -> Iterable[tuple[Effect, RuleGroup]]:
-        from .rules import RuleGroup
+        from .rules import RuleGroup, holds_for
 
         for effect in EFFECTS:
-            about = [rule for rule in self.rules if rule.effect == effect and rule.holds_for(tool, kind)]
+            about = [rule for rule in self.rules if rule.effect == effect and holds_for(rule, tool, kind)]
             if about:
                 yield effect, RuleGroup(effect, about, kind)
 
@@ -135,10 +135,10 @@ class Policy:
 
     def find_closed(self, tool: str, roots: Iterable[Access]) -> list[str]:
         """Return regular expressions of the folded paths that a tool leaves out when it walks below `roots`."""
-        from .rules import describe_pattern
+        from .rules import describe_pattern, holds_for
 
         rules = [rule for layer in self.layers for rule in layer.rules if rule.effect != "allow" and rule.pattern]
-        about = [rule for rule in rules if rule.holds_for(tool, "read")]
+        about = [rule for rule in rules if holds_for(rule, tool, "read")]
         closed = [rule for rule in about if rule.effect == "deny" or not all(map(rule.fits, roots))]
         return [describe_pattern(rule.pattern, "read", folds=True) for rule in closed]
 

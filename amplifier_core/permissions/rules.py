@@ -67,14 +67,15 @@ class Rule:
         """Return whether it is about a tool."""
         return self.tool == tool or ("*" in self.tool and re.fullmatch(_text_regex(self.tool), tool) is not None)
 
-    def holds_for(self, tool: str, kind: Kind) -> bool:
-        """Return whether it is about the accesses of a kind of a tool: by its name, or as a refusal for all tools."""
-        for_all = _STANDS_FOR_ALL.get(kind) if self.effect != "allow" and self.pattern is not None else None
-        return self.names(tool) or (for_all is not None and self.names(for_all))
-
     def fits(self, access: Access) -> bool:
         """Return whether it is about an access of a call of its tool."""
         return RuleGroup(self.effect, (self,), access.kind).find(access) is not None
+
+
+def holds_for(rule: Rule, tool: str, kind: Kind) -> bool:
+    """Return whether a rule is about a tool's accesses of a kind: by its name, or as a refusal for all tools."""
+    for_all = _STANDS_FOR_ALL.get(kind) if rule.effect != "allow" and rule.pattern is not None else None
+    return rule.names(tool) or (for_all is not None and rule.names(for_all))
 
 
 class RuleGroup:

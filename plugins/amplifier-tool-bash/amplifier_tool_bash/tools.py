@@ -271,9 +271,10 @@ class Shell:
         """
         gate = self._coordinator.permissions
         rules = [rule for layer in gate.policy.layers for rule in layer.rules] if gate is not None else []
-        about = [rule for rule in rules if rule.effect != "allow" and rule.pattern and rule.holds_for("bash", "read")]
-        named = [(rule.pattern or "", rule.names("read_file")) for rule in about]
-        return [each for each, is_path in named if is_path or re.fullmatch(r"(?!.*\s).*(?:[/.]|\*\*).*", each)]
+        refusing = [rule for rule in rules if rule.effect != "allow" and rule.pattern]
+        paths = [rule.pattern or "" for rule in refusing if rule.names("read_file")]
+        either = [rule.pattern or "" for rule in refusing if rule.names("bash")]
+        return [*paths, *(each for each in either if re.search(r"[/.]|\*\*", each) and not re.search(r"\s", each))]
 
     def _make_listener(self) -> Callable[[str], Awaitable[None]] | None:
         """Return what is told of a command's output; None when nobody listens."""
