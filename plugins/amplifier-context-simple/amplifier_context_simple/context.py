@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from math import inf
 from time import gmtime, strftime, time_ns
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.events import CONTEXT_COMPACTION, CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT
+from amplifier_core.events import CONTEXT_COMPACTION, CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT, PROVIDER_RESPONSE
 
 from .config import read_config
-from .cut import Cut, Ledger
+from .cut import Cut, Ledger, tokens_of_tools
+from .memory import COMPACTION, describe_cut, read_input_tokens, recall
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 
 TRANSCRIPT = "session.transcript"
+_LARGE = 0.1
+"""The share of the limit from which the counts of the model are listened to."""
+_REFUSED = 0.9
+"""The share of a refused request that is too long already, at most."""
+_LAST = 1_000_000
 
 
 class SimpleContextManager:
@@ -40,12 +47,27 @@ class SimpleContextManager:
         self._ledger = Ledger(self.transcript)
         self._window: tuple[Any, int | None] = (None, None)
         """The last provider, and its limit in tokens."""
-        self._cut: tuple[int, Cut] | None = None
+        self._cut: tuple[int | None, Cut] | None = None
         """The budget of the last cut, and the cut."""
+        self._scale = 1.0
+        """The model's tokens for one of those counted here: it may count four times as many, as of Chinese."""
+        self._most = inf
+        """The tokens counted here that the model may take: it has refused a longer request."""
+        self._sent = 0.0
+        """The tokens counted here of the last request."""
+        self._tools: int | None = None
+        """The tokens of the definitions of the tools, once requests are large."""
+        self._recalls = True
+        """Whether the first request is to come: its history may be one of before."""
+        self._fresh_cut: dict[str, Any] | None = None
+        """A new cut, to be kept in the next message."""
 
     async def add_message(self, message: Message) -> None:
         """Append a copy of `message`, with `metadata.timestamp` (UTC, ISO 8601) unless it has one."""
         metadata = message.get("metadata")
+        if self._fresh_cut is not None and isinstance(metadata, dict | None):
+            metadata, self._fresh_cut = {**(metadata or {}), COMPACTION: self._fresh_cut}, None
+            message = {**message, "metadata": metadata}
         if metadata is None:
             message = {**message, "metadata": {"timestamp": _now()}}
         elif isinstance(metadata, dict) and "timestamp" not in metadata:
@@ -62,7 +84,7 @@ class SimpleContextManager:
         """Replace every message; existing forks keep theirs."""
         self.transcript = type(self.transcript)([dict(message) for message in messages])
         self._ledger = Ledger(self.transcript)
-        self._cut = None
+        self._cut, self._fresh_cut, self._recalls = None, None, True
         if self._is_shared and self._coordinator is not None:
             self._coordinator.register_capability(TRANSCRIPT, self.transcript)
 
@@ -75,29 +97,44 @@ class SimpleContextManager:
         self._system_prompt = factory
 
     async def get_messages_for_request(self, token_budget: int | None = None, provider: Any = None) -> list[Message]:
-        """Return the system prompt and the end of the history within `token_budget` tokens, of about four characters.
+        """Return the system prompt and the end of the history within `token_budget` tokens.
 
-        The default is `max_tokens`, then the provider's context window; without any, everything is returned. Only the
-        end of the transcript is read, until it fills the budget. A new cut emits `context:pre_compact`,
-        `context:compaction` and `context:post_compact`; `tokens_before` counts the messages read: more than the
-        threshold, at most all.
+        A token is four characters until the model has reported how many it counts. The default is `max_tokens`, then
+        the provider's context window; without any, everything is returned. Only the end of the transcript is read,
+        until it fills the budget. A new cut emits `context:pre_compact`, `context:compaction` and
+        `context:post_compact`; `tokens_before` counts the messages read: more than the threshold, at most all.
         """
         prompt = await self._system_prompt() if self._system_prompt is not None else ""
         if self._window[0] is not provider:
             self._window = (provider, read_window(provider))
+            self._scale, self._most, self._recalls = 1.0, inf, True
         budget = token_budget or self.max_tokens or self._window[1]
-        fitting = self.transcript if budget is None else await self._choose(budget, len(prompt) // 4)
+        self._sent = 0
+        is_bound = budget is not None or self._most < inf
+        fitting = await self._choose(budget, len(prompt) // 4) if is_bound else self.transcript
         messages = [*map(dict.copy, fitting)]
         return [{"role": "system", "content": prompt}, *messages] if prompt else messages
 
-    async def _choose(self, budget: int, prompt: int) -> Sequence[Message]:
+    def compact_harder(self) -> None:
+        """Take the last request for too long, as its model has refused it: the next ones have about half of it."""
+        if not self._sent:  # no limit was known
+            self._ledger.exceeds(inf)
+            self._sent = self._ledger.total
+        self._most = self._sent * min(self.compact_threshold, _REFUSED)
+
+    async def _choose(self, budget: int | None, prompt: int) -> Sequence[Message]:
         """Return the opening and the end of the history within `budget` tokens, `prompt` of them taken.
 
         A cut stays where it is as long as the rest fits: the requests then begin alike, for a provider's prompt cache.
         """
         history, ledger = self.transcript, self._ledger
-        limit = budget * self.compact_threshold - prompt
+        if self._recalls:
+            self._recall(budget, prompt)
+        taken = prompt + (self._tools or 0)
+        whole = inf if budget is None else budget * self.compact_threshold / self._scale
+        limit = min(whole, self._most) - taken
         if not ledger.exceeds(limit):
+            self._note_sent(taken + ledger.total, limit)
             return history
         room = limit - ledger.opening_tokens
         cut = self._cut[1] if self._cut is not None and self._cut[0] == budget else Cut(ledger.opening)
@@ -105,10 +142,44 @@ class SimpleContextManager:
             was, cut = cut, ledger.cut(room, room * min(1, self.target_usage / self.compact_threshold))
             self._cut = (budget, cut)
             if cut.first != was.first:
+                self._fresh_cut = describe_cut(cut, budget)
                 await self._announce_cut(cut, budget)
+        self._note_sent(taken + ledger.opening_tokens + cut.head_tokens + ledger.tokens_from(cut.first), limit)
         return [*history[: ledger.opening], *cut.head, *history[cut.first :]]
 
-    async def _announce_cut(self, cut: Cut, budget: int) -> None:
+    def _recall(self, budget: int | None, prompt: int) -> None:
+        """Take over the last cut of a stored history, and what the model has counted of its last request."""
+        ledger, self._recalls = self._ledger, False
+        if len(self.transcript) < 2:
+            return
+        is_whole = not ledger.exceeds(inf if budget is None else budget * self.compact_threshold - prompt)
+        known = recall(self.transcript, ledger)
+        if known.cut is not None and self._cut is None:
+            self._cut = (known.budget, known.cut)
+        if known.answer is not None and (known.cut is not None or is_whole):
+            first, head = (known.cut.first, known.cut.head_tokens) if known.cut else (ledger.opening, 0)
+            before = ledger.opening_tokens + head + ledger.tokens_from(first) - ledger.tokens_from(known.answer)
+            self._listen()
+            self._scale = max(1.0, known.input_tokens / max(1, prompt + (self._tools or 0) + before))
+
+    def _note_sent(self, tokens: float, limit: float) -> None:
+        self._sent = tokens
+        if self._tools is None and tokens > limit * _LARGE:
+            self._listen()
+
+    def _listen(self) -> None:
+        """Count the tools, and hear what the model counts, from now on: of short requests nobody needs to know."""
+        if self._tools is None and self._coordinator is not None:
+            self._tools = tokens_of_tools(self._coordinator.get("tools") or {})
+            self._sent += self._tools
+            self._coordinator.hooks.register(PROVIDER_RESPONSE, self._hear_usage, _LAST, "context-simple")
+
+    async def _hear_usage(self, event: str, data: dict[str, Any]) -> None:
+        told = read_input_tokens(data.get("usage"))
+        if told and self._sent:
+            self._scale = max(1.0, told / self._sent)
+
+    async def _announce_cut(self, cut: Cut, budget: int | None) -> None:
         if self._coordinator is None:
             return
         ledger, emit = self._ledger, self._coordinator.hooks.emit

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 Message = dict[str, Any]
 
@@ -27,6 +27,14 @@ def tokens_of(message: Message) -> int:
     return (_characters(content) + _characters(message.get("tool_calls"))) // CHARACTERS_PER_TOKEN + 1
 
 
+def tokens_of_tools(tools: Mapping[str, Any]) -> int:
+    """Return the approximate tokens of the definitions of tools."""
+    parts = ("name", "description", "input_schema")
+    return (
+        sum(_characters(getattr(tool, part, None)) for tool in tools.values() for part in parts) // CHARACTERS_PER_TOKEN
+    )
+
+
 def _characters(value: Any) -> int:
     if isinstance(value, str):
         return len(value)
@@ -42,6 +50,8 @@ class Cut(NamedTuple):
     head: tuple[Message, ...] = ()
     """The messages of the user to the last turn before `first`, when the cut is inside of that turn."""
     head_tokens: int = 0
+    places: tuple[int, ...] = ()
+    """The positions of the messages in `head`."""
 
 
 class Ledger:
@@ -64,6 +74,11 @@ class Ledger:
         """The beginnings of turns among the measured messages."""
 
     @property
+    def start(self) -> int:
+        """The first measured message after the opening."""
+        return self._start
+
+    @property
     def total(self) -> int:
         """The tokens of all measured messages."""
         return self.opening_tokens + self.tokens_from(0)
@@ -81,6 +96,13 @@ class Ledger:
         while sums[-1] - sums[0] <= room and self._start > self.opening:
             self._go_back()
         return sums[-1] - sums[0] > room
+
+    def recut(self, first: int, places: tuple[int, ...]) -> Cut:
+        """Return the cut at `first`, with the messages at `places` before it; measure back to it."""
+        while self._start > max(first, self.opening):
+            self._go_back()
+        head = tuple(self._history[place] for place in places)
+        return Cut(first, head, sum(map(tokens_of, head)), places)
 
     def cut(self, room: float, kept: float) -> Cut:
         """Return the cut that keeps the most turns within `kept` tokens; at least the last turn, if `room` has room.
@@ -101,14 +123,16 @@ class Ledger:
         A step is a message of the model with the results of its calls: they are never parted. The messages of the user
         are all kept: they are the task.
         """
-        found, head, tokens = Cut(start), list[Message](), 0
+        found, head, places, tokens = Cut(start), list[Message](), list[int](), 0
         for at, message in enumerate(self._history[start:], start):
             if message.get("role") == "assistant":
-                found = Cut(at, tuple(head), tokens) if len(head) < at - start else Cut(start)  # nothing is left out
+                # without a message between the head and the step, nothing is left out
+                found = Cut(at, tuple(head), tokens, tuple(places)) if len(head) < at - start else Cut(start)
                 if tokens + self.tokens_from(at) <= kept:
                     break
             elif message.get("role") == "user" and source_of(message) != "hook":
                 head.append(message)
+                places.append(at)
                 tokens += tokens_of(message)
         return found
 

@@ -219,8 +219,14 @@ async def test_what_is_sent_is_what_measuring_everything_would_send(kind: str, s
             await context.add_message(each)
         history += added
         budget = budgets[chance.random() < 0.2]
-        assert await context.get_messages_for_request(token_budget=budget) == reference.request([*history], budget)
+        sent = await context.get_messages_for_request(token_budget=budget)
+        assert [*map(without_cut, sent)] == reference.request([*history], budget)
     assert_told_alike(mounted.cuts, reference.cuts)
+
+
+def without_cut(message: Message) -> Message:
+    """Return a message without the cut that it may remember."""
+    return {**message, "metadata": {key: each for key, each in message["metadata"].items() if key != "compaction"}}
 
 
 def assert_told_alike(told: list[dict[str, Any]], expected: list[dict[str, int]]) -> None:
@@ -255,3 +261,73 @@ async def test_a_result_stays_with_its_call_wherever_they_stand() -> None:
         if "call" in roles:
             at = roles.index("call")
             assert roles[at : at + 3] == ["call", "user", "tool"]
+
+
+# what the messages remember
+
+
+@pytest.mark.parametrize("inside_of_a_turn", [False, True])
+async def test_a_resumed_session_and_a_fork_send_the_same_beginning(inside_of_a_turn: bool) -> None:
+    first = Mounted(Transcript())
+    context = await first.context()
+    for number in range(40):
+        asks = number % 7 == 0 if not inside_of_a_turn else number in (0, 5)
+        await context.add_message(message("user" if asks else "assistant", said=number))
+        sent = await context.get_messages_for_request(token_budget=200)
+    await context.add_message(message("assistant", said=40))
+    assert len(first.cuts) >= 2
+    for history in (Transcript.over(Recorded([*context.transcript])), context.transcript.fork()):
+        second = Mounted(history)
+        again = await second.context()
+        resumed = await again.get_messages_for_request(token_budget=200)
+        assert resumed[: len(sent)] == sent
+        assert second.cuts == []
+
+
+@pytest.mark.parametrize(
+    "cut", [{"first": 99, "head": []}, {"first": "0", "head": []}, {"first": 2, "head": [7, "x"]}, {}, None]
+)
+async def test_a_cut_that_cannot_be_does_no_harm(cut: Any) -> None:
+    history = [message("user") for _ in range(10)]
+    history[5] = message("assistant", metadata={"compaction": cut, "usage": {"input_tokens": "many"}})
+    context = await Mounted(Transcript.over(Recorded(history))).context()
+    assert (await context.get_messages_for_request(token_budget=55))[-1] == history[-1]
+
+
+# what the model counts
+
+
+async def test_the_tokens_that_the_model_reports_count() -> None:
+    mounted = Mounted(Transcript())
+    context = await mounted.context()
+    for _ in range(10):
+        await context.add_message(message("user"))
+    assert len(await context.get_messages_for_request(token_budget=200)) == 10
+    usage = {"input_tokens": 400, "output_tokens": 1}
+    await mounted.coordinator.hooks.emit("provider:response", {"provider": "p", "usage": usage})
+    sent = await context.get_messages_for_request(token_budget=200)
+    assert 4 * tokens(sent) <= 200 * 0.75
+    await mounted.coordinator.hooks.emit("provider:response", {"provider": "p", "usage": {"input_tokens": 1}})
+    assert len(await context.get_messages_for_request(token_budget=201)) == 10
+
+
+async def test_a_resumed_session_knows_what_its_model_has_counted() -> None:
+    history = [message("user") for _ in range(10)]
+    usage = {"input_tokens": 800, "requests": 2}
+    history.append(message("assistant", metadata={"timestamp": "then", "usage": usage}))
+    mounted = Mounted(Transcript.over(Recorded(history)))
+    sent = await (await mounted.context()).get_messages_for_request(token_budget=200)
+    assert 4 * tokens(sent) <= 200 * 0.75
+    assert sent[-1] == history[-1]
+
+
+@pytest.mark.parametrize("budget", [None, 1000])
+async def test_a_refused_request_is_followed_by_shorter_ones(budget: int | None) -> None:
+    context = await Mounted(Transcript()).context()
+    for _ in range(40):
+        await context.add_message(message("user"))
+    lengths = [len(await context.get_messages_for_request(token_budget=budget))]
+    for _ in range(3):
+        context.compact_harder()
+        lengths.append(len(await context.get_messages_for_request(token_budget=budget)))
+    assert lengths == [40, 27, 18, 12]

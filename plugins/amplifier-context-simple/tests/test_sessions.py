@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from amplifier_core import load_plugins
+from amplifier_core.llm_errors import ContextLengthError
 from amplifier_foundation import load_bundle, open_store
 from amplifier_foundation.sessions.forks import fork_stored
 from amplifier_foundation.spawning.conversation import Conversation, open_conversation
@@ -82,6 +85,60 @@ async def test_a_compacted_session_is_stored_whole_and_forked_and_resumed_at_any
     assert list(await store.read(record.session_id)) == list(whole)
     async with open_conversation(bundle, store, plugins, resume=record) as conversation:
         assert (await conversation.say("and now?")).output == "You said: and now?"
+    await store.close()
+
+
+STRICT = """
+from amplifier_core import ChatResponse, ProviderInfo, TextBlock
+from amplifier_core.llm_errors import ContextLengthError
+from amplifier_core.message_models import Usage
+
+class Strict:
+    name = "strict"
+    def get_info(self):
+        defaults = {"context_window": 2000, "max_output_tokens": 200}
+        return ProviderInfo(id="strict", display_name="Strict", defaults=defaults)
+    async def list_models(self): return []
+    def parse_tool_calls(self, response): return []
+    async def complete(self, request, **kwargs):
+        tokens = sum(len(str(message.content)) for message in request.messages)
+        if tokens > 2000: raise ContextLengthError("prompt is too long", provider="strict")
+        answer = f"{len(request.messages)} messages, the last is {request.messages[-1].content[:6]}"
+        usage = Usage(input_tokens=tokens, output_tokens=1, total_tokens=tokens + 1)
+        return ChatResponse(content=[TextBlock(text=answer)], usage=usage)
+
+async def mount(coordinator, config):
+    await coordinator.mount("providers", Strict())
+"""
+
+
+async def test_a_model_that_counts_each_character_takes_a_long_session(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "home"))
+    provider = "[{module: provider-strict, source: ./strict.py}]"
+    text = f"---\nbundle: {{name: long}}\nproviders: {provider}\n---\nBe brief.\n"
+    (tmp_path / "bundle.md").write_text(text, encoding="utf-8")
+    (tmp_path / "strict.py").write_text(STRICT, encoding="utf-8")
+    plugins = load_plugins(environ={})
+    store, bundle = open_store(plugins), await load_bundle(str(tmp_path / "bundle.md"))
+    record, refused = None, 0
+    for number in range(12):
+        async with open_conversation(bundle, store, plugins, resume=record, working_dir=tmp_path) as conversation:
+            turn = await conversation.say(f"say {number:2} " + "\u8bf7" * 400)
+            assert turn.output.endswith(f"say {number:2}"), turn
+            record = await conversation.read_record()
+    assert record is not None
+    async with open_conversation(bundle, store, plugins, resume=record) as conversation:
+        coordinator = conversation.session.coordinator
+
+        async def count(event: str, data: dict[str, Any]) -> None:
+            nonlocal refused
+            refused += 1
+
+        coordinator.hooks.register("provider:error", count)
+        too_long = "\u8bf7" * 2001
+        with pytest.raises(ContextLengthError):
+            await conversation.say(too_long)
+        assert refused == 1
     await store.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.events import (
@@ -25,6 +26,7 @@ from .calls import HELD, ToolCalls, result_message
 from .contents import has_images, sees_images, without_images
 from .interrupts import Interrupted, current_task
 from .requests import make_request
+from .shortening import ask_shorter, is_too_long
 from .signals import read_change
 from .tail import awaits_model, find_unanswered, is_unfinished, unfinished_reason
 
@@ -241,7 +243,7 @@ class Turn:
         messages = await self.context.get_messages_for_request(provider=self.provider)
         if has_images(messages) and not sees_images(self.provider):
             messages = without_images(messages)
-        messages = self.signals.with_injections(messages)
+        given, messages = len(messages), self.signals.with_injections(messages)
         complete: Callable[[ChatRequest], Awaitable[ChatResponse]] = self.provider.complete
         if self.response_format is None:
             request = make_request(messages, self.specs)
@@ -250,7 +252,13 @@ class Turn:
             request, complete = ChatRequest.model_validate(parts), self._complete_in_format
         self.stream.begin(self.signals)
         try:
-            response = await self.interrupts.run(task, complete, request, has_effects=False)
+            try:
+                response = await self.interrupts.run(task, complete, request, has_effects=False)
+            except Exception as error:
+                if not is_too_long(error):
+                    raise
+                again = partial(ask_shorter, self.context, self.provider, complete, given, error)
+                response = await self.interrupts.run(task, again, request, has_effects=False)
         except Interrupted:
             await self._keep_text()
             return None

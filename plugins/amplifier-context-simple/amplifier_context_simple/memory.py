@@ -1,0 +1,59 @@
+"""Remember, in the messages themselves, where a history is cut, and what the model has counted of it.
+
+The first message after a new cut keeps the cut in its metadata: a resumed session and a fork send the same beginning
+again, which a provider has in its cache. A stored answer has the usage of its request.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .cut import Cut, Ledger
+
+COMPACTION = "compaction"
+"""The member of a message's metadata: `{"budget": …, "first": …, "head": […]}`, positions in the history."""
+
+
+class Memory(NamedTuple):
+    """The last cut of a history with its budget, and the position and the input tokens of its last measured answer."""
+
+    cut: Cut | None = None
+    budget: int | None = None
+    answer: int | None = None
+    input_tokens: float = 0
+
+
+def describe_cut(cut: Cut, budget: int | None) -> dict[str, Any]:
+    """Return a cut for the metadata of a message."""
+    return {"budget": budget, "first": cut.first, "head": list(cut.places)}
+
+
+def recall(history: Sequence[Mapping[str, Any]], ledger: Ledger) -> Memory:
+    """Return what the measured messages remember; a cut that cannot be is none."""
+    answer, tokens = None, 0.0
+    for at, message in zip(count(len(history) - 1, -1), reversed(history[ledger.start :])):
+        about = message.get("metadata")
+        if not isinstance(about, dict):
+            continue
+        if answer is None and message.get("role") == "assistant" and (told := read_input_tokens(about.get("usage"))):
+            answer, tokens = at, told
+        if isinstance(noted := about.get(COMPACTION), dict):
+            first, places = noted.get("first"), noted.get("head")
+            if isinstance(first, int) and isinstance(places, list) and ledger.opening <= first <= at:
+                known = tuple(each for each in places if isinstance(each, int) and ledger.opening <= each < first)
+                return Memory(ledger.recut(first, known), noted.get("budget"), answer, tokens)
+    return Memory(None, None, answer, tokens)
+
+
+def read_input_tokens(usage: Any) -> float:
+    """Return the tokens of one request by a reported usage, 0 if they are unknown."""
+    if not isinstance(usage, dict):
+        return 0
+    tokens, requests = usage.get("input_tokens"), usage.get("requests")
+    if not isinstance(tokens, int | float):
+        return 0
+    return tokens / requests if isinstance(requests, int) and requests > 1 else tokens
