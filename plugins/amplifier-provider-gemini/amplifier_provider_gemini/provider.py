@@ -6,6 +6,7 @@ import asyncio
 from contextlib import aclosing
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from warnings import filterwarnings
 
 from amplifier_core.models import ConfigField, ProviderInfo
 from amplifier_providers.provider import SDKProvider
@@ -152,6 +153,9 @@ def _build_client(key: str, address: str | None, connect_timeout: float) -> Open
     import httpx
     from google import genai
     from google.genai import types
+
+    # The SDK warns of each word of the service that it does not know yet; the words are read here.
+    filterwarnings("ignore", r".* is not a valid \w+", module=r"google\.genai\._common")
 
     async def limit(request: httpx.Request) -> None:
         request.extensions["timeout"] = httpx.Timeout(None, connect=connect_timeout).as_dict()

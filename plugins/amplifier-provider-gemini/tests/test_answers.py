@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -64,11 +65,22 @@ async def test_the_contracts_of_providers_and_their_streams_are_kept(serve: Any)
 
 @pytest.mark.parametrize(
     ("told", "reason"),
-    [("STOP", "stop"), ("MAX_TOKENS", "length"), ("SAFETY", "content_filter"), ("LANGUAGE", "language")],
+    [
+        ("STOP", "stop"),
+        ("MAX_TOKENS", "length"),
+        ("SAFETY", "content_filter"),
+        ("LANGUAGE", "language"),
+        ("NEW_WORD", "new_word"),
+    ],
 )
-async def test_the_reason_of_the_end_is_told(serve: Any, told: str, reason: str) -> None:
+async def test_the_reason_of_the_end_is_told(
+    serve: Any, told: str, reason: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    warnings.simplefilter("always")
     service = await serve(wire.says("So far", reason=told))
+    recwarn.clear()  # the answer is made with the SDK, too
     assert (await service.ask()).finish_reason == reason
+    assert [each for each in recwarn if "not a valid" in str(each.message)] == []
 
 
 async def test_a_blocked_request_is_an_error(serve: Any) -> None:
