@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from amplifier_core.models import ConfigField, ProviderInfo
 from amplifier_providers.config import expand
 from amplifier_providers.provider import SDKProvider
+from amplifier_providers.redirects import refuse_redirect
 from amplifier_providers.texts import well_formed
 from amplifier_providers.tls import share_tls_context
 
@@ -113,5 +114,7 @@ def _build_client(key: str, address: str | None, idle_timeout: float, connect_ti
     import anthropic
 
     timeout = anthropic.Timeout(idle_timeout, connect=connect_timeout)
-    http = anthropic.DefaultAsyncHttpxClient(verify=share_tls_context("httpx2"), timeout=timeout)
+    http = anthropic.DefaultAsyncHttpxClient(
+        verify=share_tls_context("httpx2"), timeout=timeout, event_hooks={"response": [refuse_redirect]}
+    )
     return anthropic.AsyncAnthropic(api_key=key, base_url=address, max_retries=0, timeout=timeout, http_client=http)

@@ -305,6 +305,23 @@ async def test_a_proxy_that_refuses_is_told(serve: Any, monkeypatch: pytest.Monk
         assert "me:word" not in show_error(caught)
 
 
+@pytest.mark.parametrize("status", [307, 308])
+async def test_a_request_is_not_sent_on_to_another_host(serve: Any, status: int) -> None:
+    async with WireServer() as other:
+        moved = other.url.replace("127.0.0.1", "localhost")
+        service = await serve(json_answer(b"", status, location=moved))
+        caught = await failure(service)
+        assert (type(caught), caught.retryable) == (llm_errors.ConfigurationError, False)
+        assert moved in show_error(caught)
+        assert other.requests == []
+
+
+async def test_a_request_is_sent_on_at_the_same_host(serve: Any) -> None:
+    async with WireServer([wire.says("moved")]) as other:
+        service = await serve(json_answer(b"", 307, location=f"{other.url}/there"))
+        assert (await service.ask()).content[0].text == "moved"
+
+
 # a user who stops
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from amplifier_core.models import ConfigField, ProviderInfo
 from amplifier_providers.provider import SDKProvider
+from amplifier_providers.redirects import refuse_redirect
 from amplifier_providers.tls import share_tls_context
 
 from .config import ADDRESS_VARIABLE, KEY_VARIABLE, LOCAL_ADDRESS, read_host
@@ -161,7 +162,7 @@ def _build_client(address: str, key: str | None, connect_timeout: float) -> Asyn
         verify=SSLContext(PROTOCOL_TLS_CLIENT) if plain else share_tls_context("httpx"),
         timeout=httpx.Timeout(None, connect=connect_timeout),
         auth=authorize,
-        event_hooks={"response": [_refuse_errors]},
+        event_hooks={"response": [refuse_redirect, _refuse_errors]},
         trust_env=not is_local,  # no proxy to oneself
     )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.models import ConfigField, ProviderInfo
 from amplifier_providers.provider import SDKProvider
+from amplifier_providers.redirects import refuse_redirect
 from amplifier_providers.texts import well_formed
 from amplifier_providers.tls import share_tls_context
 
@@ -135,5 +136,7 @@ def _build_client(
 
     import_module("openai.resources.chat.completions" if api == "chat" else "openai.resources.responses")
     timeout = openai.Timeout(idle_timeout, connect=connect_timeout)
-    http = openai.DefaultAsyncHttpxClient(verify=share_tls_context("httpx2"), timeout=timeout)
+    http = openai.DefaultAsyncHttpxClient(
+        verify=share_tls_context("httpx2"), timeout=timeout, event_hooks={"response": [refuse_redirect]}
+    )
     return openai.AsyncOpenAI(api_key=key or NO_KEY, base_url=address, max_retries=0, timeout=timeout, http_client=http)

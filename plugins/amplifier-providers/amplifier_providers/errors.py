@@ -12,7 +12,9 @@ from email.utils import mktime_tz, parsedate_tz
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from amplifier_core.llm_errors import LLMError, QuotaExceededError, StreamError
+from amplifier_core.llm_errors import ConfigurationError, LLMError, QuotaExceededError, StreamError
+
+from .redirects import Redirected
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -66,6 +68,11 @@ class BaseTranslator(ABC):
             error.provider, error.model = self.provider, self.model
             error.args = (self.hide(str(error)),)
             return add_remedy(error, "Try again.")
+        for each in (error, error.__cause__):
+            if isinstance(each, Redirected):
+                return self.make(
+                    ConfigurationError, str(each), "Set base_url to that address, if it may have your prompts."
+                )
         found = self.translate_foreign(error)
         if found is not None:
             return found
