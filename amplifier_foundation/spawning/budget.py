@@ -28,7 +28,7 @@ from ..sessions.uncounted import COUNTED
 from ..sessions.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import SessionStore
@@ -250,19 +250,37 @@ class BudgetGuard:
             return {}
         self.ledger.end_turn()
         ledger = await self.ledger.read()
-        if any("usd" in budget.limits.amounts for budget in self._budgets):
-            self._warn_of_unknown(each.model for each in ledger.entries() if each.usage.lacks_cost)
+        units = {unit for budget in self._budgets for unit in budget.limits.amounts}
+        if units & {"usd", "tokens"}:
+            self._warn_of_unknown(ledger, units)
         return {LEDGER: ledger.to_dict(), COUNTED: len(await self._session.history())}
 
-    def _warn_of_unknown(self, models: Iterable[str]) -> None:
-        fresh = set(models) - self._unknown
-        if fresh:
-            self._unknown |= fresh
+    def _warn_of_unknown(self, ledger: Ledger, units: set[str]) -> None:
+        used: dict[str, Usage] = {}
+        for each in ledger.entries():
+            used[each.model] = used.get(each.model, Usage()) + each.usage
+        fresh = {model: usage for model, usage in used.items() if model not in self._unknown}
+        silent = [
+            model
+            for model, usage in fresh.items()
+            if usage.requests and not usage.input_tokens and (usage.cost_usd is None or "tokens" in units)
+        ]
+        unpriced = [model for model, usage in fresh.items() if usage.lacks_cost and "usd" in units]
+        self._unknown |= {*silent, *unpriced}
+        if silent:
+            logger.warning(
+                "session %s has a budget in %s, and %s reports no tokens: its requests do not count. Limit 'turns' or "
+                "'seconds', too",
+                self._session_id,
+                " and ".join(sorted(units & {"usd", "tokens"})),
+                ", ".join(sorted(silent)),
+            )
+        if unpriced := sorted({*unpriced} - {*silent}):
             logger.warning(
                 "session %s has a budget in US dollars, and the price of %s is unknown: its requests do not count in "
                 "dollars. Limit 'tokens', too",
                 self._session_id,
-                ", ".join(sorted(fresh)),
+                ", ".join(unpriced),
             )
 
     def raise_denial(self) -> None:

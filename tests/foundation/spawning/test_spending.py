@@ -46,6 +46,19 @@ class Dying:
 async def mount(coordinator, config):
     await coordinator.mount("providers", Dying())
 """
+MUTE = """
+from amplifier_core import ChatResponse, ProviderInfo, TextBlock
+
+class Mute:
+    name = "mute"
+    def get_info(self): return ProviderInfo(id="mute", display_name="Mute")
+    async def list_models(self): return []
+    def parse_tool_calls(self, response): return []
+    async def complete(self, request, **kwargs): return ChatResponse(content=[TextBlock(text="hi")])
+
+async def mount(coordinator, config):
+    await coordinator.mount("providers", Mute())
+"""
 
 
 @pytest.fixture
@@ -149,6 +162,28 @@ async def test_an_unknown_price_is_said_once_and_its_tokens_count(
     warned = [record.message for record in caplog.records if "budget in US dollars" in record.message]
     assert len(warned) == 1
     assert "the price of dying is unknown" in warned[0]
+
+
+@pytest.mark.parametrize("budget", [{"usd": 1}, {"tokens": 10}, {"turns": 9}])
+async def test_a_model_that_reports_no_tokens_is_told_of_once(
+    make_bundle: MakeBundle,
+    store: DurableStore,
+    plugins: Plugins,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    budget: dict[str, float],
+) -> None:
+    (tmp_path / "mute.py").write_text(MUTE)
+    providers = [{"module": "provider-mute", "source": "./mute.py"}]
+    bundle = make_bundle("talk", providers=providers, session={"budget": budget})
+    with caplog.at_level(logging.WARNING):
+        async with open_conversation(bundle, store, plugins) as conversation:
+            for prompt in ("one", "two"):
+                await conversation.say(prompt)
+    warned = [record.message for record in caplog.records if "has a budget" in record.message]
+    (unit,) = budget
+    assert len(warned) == (unit != "turns")
+    assert all(f"a budget in {unit}, and mute reports no tokens" in each for each in warned)
 
 
 def test_a_kill_does_not_reset_a_budget(amplifier: Any, tmp_path: Path) -> None:
