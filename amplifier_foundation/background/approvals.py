@@ -25,7 +25,7 @@ from amplifier_core.permissions.gate import ALWAYS, ONCE, SESSION
 from amplifier_core.storage import PromptDeliveries
 
 from ..paths import data_home, make_private
-from ..sessions.storages import clock_of
+from .store_clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping

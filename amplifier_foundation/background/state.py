@@ -155,14 +155,14 @@ class BackgroundSessionState:
     """Ids of deliveries postponed by a plugin, until the next claim."""
     outage: Outage = field(default_factory=Outage)
     """The failures of its providers since the last answer."""
-    unstored: Outage = field(default_factory=Outage)
-    """The failures of the store to take what its sessions did, since it took that of one."""
     allowance: Allowance = field(default_factory=Allowance)
     """Its budgets."""
     given_up: int = 0
     """Dead letters since the start."""
     task: asyncio.Task[None] | None = None
 
+    unstored: Outage = field(init=False, default_factory=Outage)
+    """The failures of the store to take what its sessions did, since it took that of one."""
     room: QueueRoom = field(init=False)
     """The room for further waiting events."""
     declared: dict[str, TriggerConfig] = field(init=False)

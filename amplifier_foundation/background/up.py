@@ -90,9 +90,8 @@ async def run_background(
         await stack.enter_async_context(looking_after(store, SystemClock(), partial(control.report, STORE_FILE)))
         stack.enter_context(report_exhaustion())
         folder = await stack.enter_async_context(watching_data_folder(control.lost))
-        router, files = EventRouter(store, clock=clock), _remember_files(member, bundles)
-        control.feed = LiveFeed(plugins)
-        loops = stack.enter_context(SessionLoops())
+        router, control.feed = EventRouter(store, clock=clock), LiveFeed(plugins)
+        loops, files = stack.enter_context(SessionLoops()), _remember_files(member, bundles)
         end_forks_of(asyncio.get_running_loop())
         stack.enter_context(reporting_stalls(loops.stalls, control.running))
         for bundle, project in zip(bundles, projects, strict=True):

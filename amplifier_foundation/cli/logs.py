@@ -10,10 +10,10 @@ import click
 
 from amplifier_core.utils.secrets import redact_text
 
+from ..background.store_clock import clock_of
 from ..documents.json_text import dump_json
 from ..operations.history import MOST, RECENT, Following
 from ..operations.running import list_all_running
-from ..sessions.storages import clock_of
 from .ages import read_age
 from .app import project_here, storage_plugins, use_inbox
 from .completing import complete_background_sessions

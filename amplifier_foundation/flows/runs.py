@@ -17,6 +17,7 @@ from ..background.approval_inbox import ApprovalInbox
 from ..background.approvals import WAITS, make_due, read_approvals
 from ..background.keys import run_of
 from ..background.partial_store import complete_store
+from ..background.store_clock import clock_of
 from ..bundle.overrides import DAY
 from ..paths import project_of
 from ..security import read_policy
@@ -27,7 +28,6 @@ from ..sessions.lock import session_lock
 from ..sessions.presence import as_it_is, refuse_occupied
 from ..sessions.recording import shield_to_completion
 from ..sessions.records import new_record, resume_changes
-from ..sessions.storages import clock_of
 from ..sessions.untrusted import taint
 from ..spawn import prepared_bundle
 from ..spawning.agents import AgentSpawner

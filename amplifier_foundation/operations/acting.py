@@ -65,7 +65,7 @@ async def record_act(
     from amplifier_core.utils.secrets import redact_all
 
     from ..background.log_events import OPERATOR_ACTED
-    from ..sessions.storages import clock_of
+    from ..background.store_clock import clock_of
 
     if not isinstance(store, Inbox):
         return

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from amplifier_core.clock import SystemClock
 from amplifier_core.errors import AmplifierError, StoreError
 from amplifier_core.storage import Inbox, SessionStore
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from amplifier_core.clock import Clock
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import DurableStore, StoreAdministration
     from amplifier_core.store_transfer import StoreTransfer
@@ -133,23 +131,6 @@ def require_inbox(
         f"{_choose(storage).name} keeps no inbox, which background sessions need. Use {DEFAULT_STORAGE} for them: "
         f"AMPLIFIER_STORAGE={DEFAULT_STORAGE}, or amplifier config set storage {DEFAULT_STORAGE}",
     )
-
-
-async def clock_of(store: SessionStore) -> Clock:
-    """Return the clock that counts for what is stored: of a store that hosts share its own, else that of this machine.
-
-    Raises `StoreUnavailable`.
-    """
-    if hasattr(store, "fenced"):  # most stores have not: the contract is not even imported
-        from amplifier_core.shared_stores import SharedStore
-
-        from ..background.hosts.clock import StoreClock
-
-        if isinstance(store, SharedStore):
-            clock = StoreClock()
-            await clock.follow(store)
-            return clock
-    return SystemClock()
 
 
 def _config_of(choice: Choice, path: Path | None) -> dict[str, Any]:

@@ -74,7 +74,7 @@ async def prune(
     from amplifier_core.storage import Inbox
 
     from ...background.retention import age, disposable
-    from ...sessions.storages import clock_of
+    from ...background.store_clock import clock_of
 
     if older_than is None and not keep:
         raise click.UsageError("give --older-than 30d, or --keep 20, or both")

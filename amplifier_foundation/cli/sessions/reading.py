@@ -54,8 +54,8 @@ async def list_(
     """List sessions, the last changed first. TEXT matches in capitals or not."""
     import gc
 
+    from ...background.store_clock import clock_of
     from ...sessions.presence import as_it_is
-    from ...sessions.storages import clock_of
 
     is_filtered = bool(statuses or name or search or since)
     gc.disable()  # of 10,000 records none is garbage, and the search for garbage takes as long as reading them
