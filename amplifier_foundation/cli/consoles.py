@@ -12,6 +12,7 @@ from ..documents.safe_text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Self
 
     from rich.console import ConsoleOptions, RenderableType
 
@@ -37,10 +38,16 @@ class QuietCursor(PlainConsole):
         self.drawing = RLock()
         """Held while something is printed: one print at a time moves the cursor."""
 
-    def print(self, *objects: Any, **options: Any) -> None:
-        """Print as `Console.print` does."""
-        with self.drawing:
-            super().print(*objects, **options)
+    def __enter__(self) -> Self:
+        self.drawing.acquire()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        try:
+            super().__exit__(*error)  # this writes
+        finally:
+            self.drawing.release()
 
     @property
     def options(self) -> ConsoleOptions:

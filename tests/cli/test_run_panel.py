@@ -371,3 +371,51 @@ def test_text_of_others_steers_no_terminal_and_shows_no_secret(emulate: Any, for
     assert rows[-5] == "\N{REPLACEMENT CHARACTER}[2Ja b c"
     assert rows[-4] == "api_key=[REDACTED]"
     assert rows[-3] == "你" * 19 + " …"
+
+
+def test_what_is_typed_during_a_turn_is_seen_and_leaves_the_text_whole(emulate: Any, foreman: Foreman) -> None:
+    terminal = emulate()
+    terminal.run("run")
+    terminal.until(lambda rows: ">" in rows)
+    terminal.type("go", "Enter")
+    foreman.tell({"text": "row 1\nrow 2\nrow 3"})
+    terminal.until(lambda rows: "row 3" in rows)
+    terminal.type("and thn", "BSpace", "Left")
+    terminal.type("en")
+    rows = terminal.until(lambda rows: "» and then" in rows)
+    assert rows[rows.index("» and then") - 1] == "row 3"
+    terminal.type("", "Enter")
+    terminal.until(lambda rows: "» and then (runs after this turn)" in rows)
+    terminal.type("lost", "C-u")
+    terminal.type("next")
+    terminal.until(lambda rows: "» next" in rows)
+    foreman.tell({"text": "\nrow 4"}, {"answer": "row 1\nrow 2\nrow 3\nrow 4"})  # the next prompt is taken
+    foreman.tell({"text": "second"}, {"answer": "second"})
+    terminal.until(lambda rows: "> next" in rows)
+    shown = [row for row in terminal.rows(history=True) if row.startswith("row")]
+    assert shown == ["row 1", "row 2", "row 3", "row 4"]
+    terminal.type(" time", "Enter")
+    foreman.tell({"text": "third"}, {"answer": "third"})
+    terminal.until(lambda rows: "third" in rows and ">" in rows)
+    assert "> next time" in terminal.rows()
+
+
+def test_a_stop_forgets_what_was_typed_and_gives_the_terminal_back(emulate: Any, foreman: Foreman) -> None:
+    terminal = emulate()
+    terminal.run("run")
+    terminal.until(lambda rows: ">" in rows)
+    terminal.type("go", "Enter")
+    foreman.tell({"text": "a word"})
+    terminal.until(lambda rows: "a word" in rows)
+    terminal.type("a prompt", "Enter")
+    terminal.type("begun")
+    terminal.until(lambda rows: "» begun" in rows)
+    terminal.type("", "C-c")
+    terminal.until(lambda rows: any("Ctrl-C again" in row for row in rows))
+    terminal.type("", "C-c")
+    terminal.until(lambda rows: any("stopping now" in row for row in rows))
+    terminal.until(lambda rows: ">" in rows)
+    terminal.type("/quit", "Enter")
+    terminal.until(lambda rows: "$" in rows)
+    terminal.type("stty -a | grep -cE ' -(icanon|echo) '", "Enter")
+    terminal.until(lambda rows: "0" in rows)

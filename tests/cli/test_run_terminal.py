@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.file_proxy import FileProxy
 
 from amplifier_foundation.cli import exits
 from amplifier_foundation.cli.consoles import QuietCursor
@@ -289,16 +290,20 @@ def test_what_is_printed_and_what_moves_never_mix(monkeypatch: pytest.MonkeyPatc
     switches = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     terminal, out = LiveTerminal(), io.StringIO()
-    terminal.console = QuietCursor(file=out, force_terminal=True, width=80, height=200)
+    terminal.console = QuietCursor(file=out, force_terminal=True, width=80, height=500)
+    notes = FileProxy(terminal.console, out)  # as stderr is, beside something that moves
     blocks = [f"```\nblock {number}\nof code\n```\n\nAfter {number}.\n\n" for number in range(40)]
     for block in blocks:
         for piece in block.splitlines(keepends=True):
             terminal.add(piece, 0)
+            notes.write("a note\n")
     terminal.finish()
     terminal.pause()
     sys.setswitchinterval(switches)
     shown = [line for number in range(40) for line in (f"block {number}", "of code", f"After {number}.")]
-    assert [line for line in rows_of(out.getvalue()) if line] == shown
+    rows = rows_of(out.getvalue())
+    assert [line for line in rows if line not in ("", "a note")] == shown
+    assert rows.count("a note") == 40 * len(blocks[0].splitlines())
 
 
 def rows_of(written: str) -> list[str]:

@@ -54,8 +54,8 @@ class LineEditor:
         found = [f"{word} " for word in self.words if text and word.startswith(text)]
         return found[state] if state < len(found) else None
 
-    def read(self) -> str:
-        r"""Return one prompt, read at the terminal.
+    def read(self, begun: str = "") -> str:
+        r"""Return one prompt, read at the terminal; `begun` is typed already.
 
         A backslash at the end continues a line in the next one. Lines between `\"""` and `\"""` are one prompt, and
         so are pasted lines, where the terminal says that they are. The end of the input ends a prompt; at the first
@@ -63,10 +63,19 @@ class LineEditor:
         """
         self._is_reading = True
         try:
-            return self._read_rest(_line(PROMPT))
+            return self._read_rest(self._read_first(begun))
         finally:
             self._is_reading = False
             self._save()
+
+    def _read_first(self, begun: str) -> str:
+        if self._readline is None or not begun:
+            return begun + _line(PROMPT + begun)
+        self._readline.set_startup_hook(lambda: self._readline.insert_text(begun))
+        try:
+            return _line(PROMPT)
+        finally:
+            self._readline.set_startup_hook(None)
 
     def count_more_rows(self, width: int) -> int:
         """Return the rows of the screen that the line being typed takes after its first; call this in its thread."""

@@ -8,7 +8,8 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from markdown_it import MarkdownIt
-from rich.control import Control
+from rich.cells import cell_len
+from rich.console import Group
 from rich.live import Live
 from rich.markdown import Markdown
 from rich.spinner import Spinner
@@ -43,6 +44,8 @@ class LiveTerminal:
         self._live: Live | None = None
         self._drawn = 0.0
         """When a piece was drawn at once."""
+        self._moving: RenderableType = ""
+        self._typing = ""
         self._rest = ""
         self._shown = ""
         self._block: Any = None
@@ -89,10 +92,11 @@ class LiveTerminal:
         """Show a moving sign with the label and the seconds since now; the text has been finished."""
         self._draw(_Pulse(plain(label)))
 
-    def take_line(self) -> None:
-        """Put the cursor back to the last row of the moving part."""
+    def show_typing(self, text: str) -> None:
+        """Show the beginning of a line that the person types, below the moving part."""
+        self._typing = plain(text)
         if self._live is not None:
-            self.console.control(Control.move(0, -1))
+            self._draw(self._moving, at_once=True)
 
     def pause(self) -> None:
         """Take away the moving part."""
@@ -107,6 +111,9 @@ class LiveTerminal:
         self.console.print(OurMarkdown(text))
 
     def _draw(self, moving: RenderableType, *, at_once: bool = False) -> None:
+        self._moving = moving
+        if self._typing:
+            moving = Group(moving, _Typing(self._typing))
         if self._live is not None:
             self._live.update(moving, refresh=at_once)
             return
@@ -168,6 +175,19 @@ class _Tail:
         rows = max(1, options.size.height - ROOM)
         text = Text(self._text[-rows * options.max_width :].rstrip("\n"))
         yield from text.wrap(console, options.max_width)[-rows:]
+
+
+class _Typing:
+    """A line that is typed: its end, in one row."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        begin = max(0, len(self._text) - options.max_width)
+        while cell_len(self._text[begin:]) > options.max_width - 3:  # with the mark, and room for the cursor
+            begin += 1
+        yield Text(f"» {self._text[begin:]}", no_wrap=True)
 
 
 class _Pulse:

@@ -33,8 +33,8 @@ class Screen(Protocol):
         """Show a whole answer."""
         ...
 
-    def take_line(self) -> None:
-        """Note that the person has ended a line: the cursor is a row lower."""
+    def show_typing(self, text: str) -> None:
+        """Show the beginning of a line that the person types."""
         ...
 
     def wait(self, label: str) -> None:
@@ -62,8 +62,8 @@ class Pipe:
         """Print an answer."""
         click.echo(plain(text.replace("\r\n", "\n")))
 
-    def take_line(self) -> None:
-        """Have nothing to note."""
+    def show_typing(self, text: str) -> None:
+        """Show nothing: the terminal prints the keys."""
 
     def wait(self, label: str) -> None:
         """Show nothing."""

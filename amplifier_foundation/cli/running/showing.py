@@ -76,9 +76,12 @@ class PersonView:
         """Leave the terminal to others: a question, a prompt."""
         self._screen.pause()
 
+    def show_typing(self, text: str) -> None:
+        """Show the beginning of a line that the person types during the turn."""
+        self._screen.show_typing(text)
+
     def show_typed(self, text: str, remark: str) -> None:
         """Show a text that the person has typed during the turn."""
-        self._screen.take_line()
         tell(f"» {one_line(text, TYPED)} ({plain(remark)})", dim=True)
 
     def __call__(self, fact: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -72,10 +72,10 @@ class Talk:
         self._view = PersonView(quiet=self._quiet, closing=False)
         self._watch = FactReporter(self._view, waits=True)
         self._asking: Asking | None = None
-        self._typed = TypedLines()
+        self._typed = TypedLines(self._view.show_typing if self._view.console is not None else None)
         self._panel: Panel | None = None
         self._waiting: deque[str] = deque()
-        """Commands that were typed during a turn."""
+        """Commands that were typed during a turn, and prompts that it does not take in."""
 
     async def run(self, wanted: Wanted) -> int:
         """Converse in the chosen session, then in every session the person switches to."""
@@ -93,6 +93,7 @@ class Talk:
 
     def close(self) -> None:
         """Give the whole terminal back; call this in the main thread."""
+        self._typed.give_back()
         if self._panel is not None:
             self._panel.close()
 
@@ -158,18 +159,18 @@ class Talk:
             return self._waiting.popleft()
         if self._typed.is_ended:
             return None
-        pressed = 0
+        pressed, begun = 0, self._typed.take_begun()
         while pressed < 2:
             try:
-                prompt = await self._foreground.call(self._editor.read)
+                prompt = await self._foreground.call(partial(self._editor.read, begun))
             except EOFError:
                 tell("")
                 return None
             except PressedInterrupt:
-                pressed += 1
+                pressed, begun = pressed + 1, ""
                 tell("" if pressed > 1 else "\n(Ctrl-C again quits)")
                 continue
-            pressed = 0
+            pressed, begun = 0, ""
             if prompt.strip():
                 return prompt
         return None
@@ -179,7 +180,7 @@ class Talk:
         result: dict[str, Any] = {"session_id": conversation.session.session_id, "output": "", "error": None}
         self._view.begin(result["session_id"])
         try:
-            with self._foreground.interrupts_to(stops.press), self._steering(conversation):
+            with self._foreground.interrupts_to(partial(self._press, stops)), self._steering(conversation):
                 async with run_beside(self._await_panel(conversation.session), "panel"):
                     turn = await stops.watch(conversation.session, conversation.say(prompt))
             if turn.status == "cancelled":
@@ -201,6 +202,12 @@ class Talk:
         self._view.end({**result, "usage": conversation.usage.since(before).to_dict()})
         if result["error"] is not None:
             tell(f"amplifier: {plain(result['error'])}", fg="yellow")
+
+    def _press(self, stops: Stops) -> None:
+        """Stop the turn, and forget the prompts that were typed for after it, as a terminal does."""
+        self._typed.take_begun()
+        self._waiting = deque(each for each in self._waiting if is_command(each))
+        stops.press()
 
     def _look_for_panel(self, session: AmplifierSession) -> None:
         """Show the panel of a session, which its loop may register late; a panel that is shown is fitted."""
@@ -226,11 +233,9 @@ class Talk:
     def _steering(self, conversation: Conversation) -> AbstractContextManager[None]:
         """Send lines that are typed while the block runs into the turn; without a loop for it they are prompts."""
         steer: Callable[[str], bool] | None = conversation.session.coordinator.get_capability(STEER)
-        if steer is None:
-            return nullcontext()
 
         def take(text: str) -> None:
-            if is_command(text):
+            if steer is None or is_command(text):
                 self._waiting.append(text)
                 self._view.show_typed(text, "runs after this turn")
                 return

@@ -1,13 +1,16 @@
-"""Hear lines that a person types at the terminal while a turn runs; the terminal itself edits them."""
+"""Hear lines that a person types at the terminal while a turn runs."""
 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
+import re
 import select
 import sys
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import termios
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 from .terminal import is_terminal
 
@@ -16,19 +19,29 @@ if TYPE_CHECKING:
 
 LONGEST = 65_536
 """Bytes that are read at once."""
+_ESCAPED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
+"""Arrows, and the marks around a paste."""
 
 
 class TypedLines:
     """The lines at stdin, during a turn. Call it in the event loop of the session.
 
+    With `show`, which is called with the beginning of a line at each key, the terminal prints no key itself: it would
+    print it among what moves. Without, the terminal edits the lines.
+
     Lines that come together, as a paste does, are one text. Nothing is read while a question of a hook is open: the
     answer belongs to it. A line that nobody has heard is the next prompt.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, show: Callable[[str], None] | None = None) -> None:
         self.is_ended = False
         """Whether the person has ended the input, with Ctrl-D."""
+        self._show = show
+        self._line = ""
         self._take: Callable[[str], None] | None = None
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._modes: list[Any] | None = None
+        """Those of the terminal, while it prints no keys."""
 
     @contextmanager
     def hear(self, take: Callable[[str], None]) -> Iterator[None]:
@@ -54,21 +67,60 @@ class TypedLines:
             if self._take is not None:
                 self._watch()
 
+    def take_begun(self) -> str:
+        """Return the beginning of a line, which is typed no more here."""
+        begun, self._line = self._line, ""
+        return begun
+
+    def give_back(self) -> None:
+        """Have the terminal print keys again; idempotent."""
+        modes, self._modes = self._modes, None
+        if modes is not None:
+            with suppress(termios.error):  # it is gone
+                termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, modes)
+
     def _watch(self) -> None:
-        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._read)
+        descriptor = sys.stdin.fileno()
+        if self._show is not None:
+            with suppress(termios.error, OSError):
+                if os.tcgetpgrp(descriptor) == os.getpgrp():  # another program's terminal is left alone
+                    modes = termios.tcgetattr(descriptor)
+                    self._modes = [*modes]
+                    modes[3] &= ~(termios.ICANON | termios.ECHO)
+                    termios.tcsetattr(descriptor, termios.TCSANOW, modes)
+            self._show(self._line)
+        asyncio.get_running_loop().add_reader(descriptor, self._read)
 
     def _ignore(self) -> None:
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        self.give_back()
+        if self._show is not None:
+            self._show("")
 
     def _read(self) -> None:
-        descriptor, pieces = sys.stdin.fileno(), []
+        descriptor, pieces = sys.stdin.fileno(), list[bytes]()
         while select.select([descriptor], [], [], 0)[0]:
             piece = os.read(descriptor, LONGEST)
-            if not piece:
+            if not piece or (piece == b"\x04" and not self._line and not pieces):
                 self.is_ended = True
                 self._ignore()
                 break
             pieces.append(piece)
-        text = b"".join(pieces).decode(errors="replace").strip()
-        if text and self._take is not None:
-            self._take(text)
+        for key in _ESCAPED.sub("", self._decoder.decode(b"".join(pieces))):
+            self._line = edit(self._line, key)
+        text, end, self._line = self._line.rpartition("\n")
+        if self._show is not None and self._modes is not None:
+            self._show(self._line)
+        if end and text.strip() and self._take is not None:
+            self._take(text.strip())
+
+
+def edit(line: str, key: str) -> str:
+    """Return a line after a key: a character, or one that deletes the last one (^H), the last word (^W) or all (^U)."""
+    if key in "\x7f\b":
+        return line[:-1]
+    if key == "\x17":
+        return line.rstrip()[: line.rstrip().rfind(" ") + 1]
+    if key == "\x15":
+        return ""
+    return line + (key if key.isprintable() or key == "\n" else " " if key == "\t" else "")
