@@ -82,14 +82,18 @@ class TypedLines:
     def _watch(self) -> None:
         descriptor = sys.stdin.fileno()
         if self._show is not None:
-            with suppress(termios.error, OSError):
-                if os.tcgetpgrp(descriptor) == os.getpgrp():  # another program's terminal is left alone
-                    modes = termios.tcgetattr(descriptor)
-                    self._modes = [*modes]
-                    modes[3] &= ~(termios.ICANON | termios.ECHO)
-                    termios.tcsetattr(descriptor, termios.TCSANOW, modes)
+            self._silence(descriptor)
             self._show(self._line)
         asyncio.get_running_loop().add_reader(descriptor, self._read)
+
+    def _silence(self, descriptor: int) -> None:
+        """Have the terminal print no keys; also again, since a shell that went on with this program has set its own."""
+        with suppress(termios.error, OSError):
+            if os.tcgetpgrp(descriptor) == os.getpgrp():  # another program's terminal is left alone
+                modes = termios.tcgetattr(descriptor)
+                self._modes = self._modes or [*modes]
+                modes[3] &= ~(termios.ICANON | termios.ECHO)
+                termios.tcsetattr(descriptor, termios.TCSANOW, modes)
 
     def _ignore(self) -> None:
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
@@ -110,6 +114,7 @@ class TypedLines:
             self._line = edit(self._line, key)
         text, end, self._line = self._line.rpartition("\n")
         if self._show is not None and self._modes is not None:
+            self._silence(descriptor)
             self._show(self._line)
         if end and text.strip() and self._take is not None:
             self._take(text.strip())
