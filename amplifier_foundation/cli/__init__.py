@@ -210,6 +210,8 @@ def invoke(args: Sequence[str] | None = None) -> int:
         outcome = cli.main(args=arguments, prog_name="amplifier", standalone_mode=False)
     except click.ClickException as error:
         error.show(shown := io.StringIO())
+        if isinstance(error, click.NoSuchOption) and any(error.option_name in each.opts for each in cli.params):
+            shown.write(f"It stands before the command: amplifier {error.option_name} {arguments[0]}\n")
         click.echo(_hide(shown.getvalue()), err=True, nl=False)
         return exits.USAGE
     except (KeyboardInterrupt, click.Abort):

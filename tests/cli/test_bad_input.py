@@ -217,6 +217,7 @@ def test_an_unknown_session_and_one_that_is_not_unique(capsys: pytest.CaptureFix
         (["trigger", "fire", "a", "--data", '{"n": NaN}'], "--data is not JSON: data.n: nan"),
         (["trigger", "fire", "a", "--data", "[1]"], "must be a JSON object"),
         (["--no-such-option"], "No such option"),
+        (["run", "-q", "hello"], "It stands before the command: amplifier -q run"),
     ],
 )
 def test_usage_errors_end_with_4(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
