@@ -159,6 +159,10 @@ def test_a_session_that_another_process_talks_in_cannot_be_talked_to(
         with session_lock(talker):
             say(page, "Hello")
             page.wait_for_selector(".toast.failed:has-text('talks in session')")
+            with page.expect_response("**/say"):
+                say(page, "Hello")
+            page.wait_for_function("!document.querySelector('#send button').disabled")
+            assert page.locator(".toast").count() == 1
         assert page.get_by_label("Prompt").input_value() == "Hello"
 
 

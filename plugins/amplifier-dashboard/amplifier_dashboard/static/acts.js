@@ -7,7 +7,9 @@
     const toast = document.createElement("p");
     toast.className = failed ? "toast failed" : "toast";
     toast.textContent = text;
-    document.getElementById("toasts").append(toast);
+    const toasts = document.getElementById("toasts");
+    for (const each of [...toasts.children]) if (each.textContent === text) each.remove();
+    toasts.append(toast);
     setTimeout(() => toast.remove(), failed ? 12000 : 5000);
   }
   function ask(text) {
