@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.errors import BudgetExceeded, StaleEpoch
+from amplifier_core.errors import BudgetExceeded, SessionNotFound, StaleEpoch
 from amplifier_core.frozen import slotted
 from amplifier_core.utils.secrets import redact_text
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from amplifier_core.errors import SpawnRefused
     from amplifier_core.events import SessionEvent
     from amplifier_core.hook_data import SpawnOutcome
-    from amplifier_core.storage import Delivery
+    from amplifier_core.storage import Delivery, Status
 
     from ..spawning.child import Spawn
     from .approval_inbox import ApprovalInbox
@@ -52,6 +52,13 @@ class AttemptEnd:
     engine: Engine
     background: BackgroundSessionState
     delivery: Delivery
+    lost: int = 0
+    """Its claims that were lost by outages of the store; the store counts them as attempts."""
+
+    @property
+    def attempts(self) -> int:
+        """The attempts so far with this one."""
+        return max(1, self.delivery.attempts - self.lost)
 
     async def commit(self, spawn: Spawn, outcome: SpawnOutcome) -> None:
         """Store the result, its events and the end of the delivery together, then tell everybody.
@@ -154,16 +161,10 @@ class AttemptEnd:
         if not excusable:
             self._end_outage()
         counted = not (exhausted or is_out)
-        if counted and (is_mistake(error) or self.delivery.attempts >= self.background.config.max_attempts):
+        if counted and (is_mistake(error) or self.attempts >= self.background.config.max_attempts):
             await self.give_up(reason, spawn, outcome)
             return
-        tries = (
-            self.background.outage.failures + 1
-            if is_out
-            else self.delivery.attempts
-            if counted
-            else self.delivery.epoch
-        )
+        tries = self.background.outage.failures + 1 if is_out else self.attempts if counted else self.delivery.epoch
         delay = asked_wait(problem)
         if delay is None:
             delay = self.engine.backoff(tries, base=retry.delay, cap=retry.max_delay)
@@ -215,7 +216,7 @@ class AttemptEnd:
         """Skip the delivery: its turn is `cancelled`, or its work is not wanted."""
         if outcome is not None:
             outcome = replace(outcome, status="cancelled", error=reason)
-        await self._set_aside(reason, spawn, outcome)
+        await self._set_aside(reason, spawn, outcome, "cancelled")
         if cancelled is not None:
             cancelled.is_cancelled = True
         skipped = await self.engine.store.drop(self.delivery.delivery_id, reason=reason)
@@ -230,14 +231,16 @@ class AttemptEnd:
         outcome: SpawnOutcome | None = None,
     ) -> None:
         """Make a dead letter of the delivery."""
-        await self._set_aside(reason, spawn, outcome)
+        await self._set_aside(reason, spawn, outcome, "failed")
         self.background.given_up += 1
         self.engine.notify("dead", self.background, delivery=self.delivery, reason=reason)
         await self.engine.plugins.after_trigger(replace(self.delivery, state="dead", reason=reason))
 
-    async def _set_aside(self, reason: str, spawn: Spawn | None, outcome: SpawnOutcome | None) -> None:
+    async def _set_aside(self, reason: str, spawn: Spawn | None, outcome: SpawnOutcome | None, status: Status) -> None:
         worktree = await give_up_worktree(self.delivery, spawn)
         changes = self._find_changes(spawn, outcome)
+        if not changes and await self._is_left_running():
+            changes = {"status": status, "error": reason}
         emits: list[SessionEvent] = []
         if spawn is not None and outcome is not None:
             emits = self._make_events(spawn, outcome, worktree)
@@ -245,6 +248,13 @@ class AttemptEnd:
             self.engine.router.publish(event)
         await forget_worktree(self.delivery)
         self.background.outage.forget(self.delivery.delivery_id)
+
+    async def _is_left_running(self) -> bool:
+        """Return whether an earlier attempt has left its session as running: nobody goes on with it."""
+        try:
+            return (await self.engine.store.get(str(self.delivery.session_id))).status == "running"
+        except SessionNotFound:
+            return False
 
     def _make_events(self, spawn: Spawn, outcome: SpawnOutcome, worktree: Result | None) -> list[SessionEvent]:
         facts = worktree.facts() if worktree is not None else {}

@@ -37,8 +37,11 @@ async def attempt_delivery(engine: Engine, background: BackgroundSessionState, d
 async def _try_once(
     engine: Engine, background: BackgroundSessionState, delivery: Delivery, running: Running, end: AttemptEnd
 ) -> None:
-    if delivery.attempts > background.config.max_attempts:
-        await end.give_up(f"the process ended {delivery.attempts - 1} times while it was handled")
+    if engine.member is not None and delivery.attempts > 1:
+        end.lost = await engine.member.count_lost(delivery)
+    if end.attempts > background.config.max_attempts:
+        times = end.attempts - 1
+        await end.give_up(f"the process ended {times} times while it was handled, or did not renew its claim in time")
         return
     approvals = make_inbox(engine, background, delivery)
     if questions := await approvals.begin():

@@ -26,7 +26,8 @@ Invariants. The workers keep them, and the store enforces the first three:
 * One session. The first claim sets `session_id`; later claims keep it and resume the turn from its last durable
   message.
 * Attempts. A claim counts one; `nack(counted=False)` takes it back. Interruptions, postponements, outages of a
-  provider, spent daily budgets, waits for approval and failures of the store are no attempts.
+  provider, spent daily budgets, waits for approval and failures of the store are no attempts: a process tells of claims
+  that others took over before it could give them back (`Member.lost`).
 * Approvals. A question is stored before its delivery is put back; an answer or its expiry makes that due (`approvals`).
 """
 
@@ -191,7 +192,7 @@ class Worker:
         """Make one attempt, and renew the claim meanwhile."""
         from .handling import attempt_delivery
 
-        problem = ""
+        cause: BaseException | None = None
         await self.background.cancel_stale(delivery)
         attempt = asyncio.create_task(attempt_delivery(self.engine, self.background, delivery))
         self.background.running[delivery.delivery_id] = running = Running(delivery, attempt)
@@ -205,20 +206,21 @@ class Worker:
         except* StaleEpoch as stale:
             logger.info("%s", first_cause(stale))
         except* StoreUnavailable as errors:
-            problem = str(first_cause(errors))
+            cause = first_cause(errors)
         finally:
             self.renewing.end()
             self.background.finish(delivery)
-        if problem:
-            await self._put_back(delivery, problem)
+        if cause is not None:
+            await self._put_back(delivery, cause)
 
-    async def _put_back(self, delivery: Delivery, problem: str) -> None:
+    async def _put_back(self, delivery: Delivery, cause: BaseException) -> None:
         """Give a delivery back once the store can be written, or leave it to the next start.
 
-        This counts no attempt: the store failed, not the delivery. A store that takes claims may still have no room for
-        an answer, which is paid for each time: the pauses until sessions begin again grow.
+        This counts no attempt: the store failed, not the delivery. An attempt that another host has counted meanwhile
+        is told as lost. A store that takes claims may still have no room for an answer, which is paid for each time: the
+        pauses until sessions begin again grow.
         """
-        unstored = self.background.unstored
+        problem, unstored = str(cause), self.background.unstored
         pause = min(LONGEST_PAUSE, STORE_PAUSE * 2.0**unstored.failures)
         due = unstored.add(delivery.delivery_id, self.engine.clock.now(), pause)
         while not self.background.stopping:
@@ -226,6 +228,8 @@ class Worker:
             try:
                 await self._give_back(delivery, problem, due)
             except StaleEpoch:  # the write had succeeded, or the lease is over
+                if self.engine.member is not None:
+                    self.engine.member.note_loss(delivery, cause)
                 return
             except StoreUnavailable as error:
                 problem = str(error)

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+class ClaimOutlived(StoreUnavailable):
+    """This process was not there to renew a claim in time: it was frozen, or a call held it up."""
+
+
 class ClaimedStore:
     """A store for the session of a delivery until its claim is given up here; from then on it raises why.
 
@@ -39,20 +43,21 @@ async def keep_claim(member: Member, delivery: Delivery, claimed: float) -> NoRe
     """Renew a claim until cancelled; `claimed` is when it was asked for, in seconds of the monotonic clock.
 
     Raises `StaleEpoch` when another process has taken it over, and `StoreUnavailable` when most of the lease is over
-    without a renewal: the work must end here before it begins elsewhere.
+    without a renewal: the work must end here before it begins elsewhere; `ClaimOutlived` if nobody tried to renew it.
     """
-    clock = member.clock
+    clock, has_tried = member.clock, False
     while True:
         until = claimed + member.claims_for
         await clock.sleep(min(member.lease / 3, until - clock.monotonic()))
         asked = clock.monotonic()
+        has_tried = has_tried or asked < until
         try:
             async with asyncio.timeout(max(0.0, until - asked)):
                 await member.store.renew(delivery, lease=member.lease)
-            claimed = asked
+            claimed, has_tried = asked, False
         except (StoreUnavailable, TimeoutError) as error:
             if clock.monotonic() >= until:
-                raise StoreUnavailable(
+                raise (StoreUnavailable if has_tried else ClaimOutlived)(
                     delivery.project,
                     f"the claim on delivery {delivery.delivery_id} was not renewed in time: its session ends here, "
                     f"and another host takes it over ({error or 'no answer'})",

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import platform
+from collections import Counter
 from contextlib import asynccontextmanager, suppress
 from dataclasses import field, replace
 from importlib.metadata import version
@@ -48,6 +49,8 @@ LEASE = 30.0
 """Seconds that a claim and a leadership hold without being renewed."""
 OWN_SHARE = 0.8
 """The part of a lease after which a process that cannot renew it stops its own work: others take it over at its end."""
+MOST_LOST = 100
+"""Deliveries with lost claims that a process tells of."""
 
 
 @slotted
@@ -68,6 +71,8 @@ class Member:
     """Carries out a command; None: this process takes none."""
     states: Callable[[], Mapping[str, Any]] = dict
     """Returns the states of its background sessions, by project and queue, for people on other hosts."""
+    lost: Counter[str] = field(default_factory=Counter)
+    """The claims of its deliveries that it lost while the store could not be used: others counted them as attempts."""
     drain_asked: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a person drains this host: it takes no new work, and ends when its work is done."""
 
@@ -99,8 +104,22 @@ class Member:
         """Follow the store's clock, and show that this process is there. Raises `StoreUnavailable`."""
         await self.clock.follow(self.store)
         facts = {**self.facts, "role": self.role, "draining": self.draining, "states": self.states()}
-        facts["lease"] = self.lease
+        facts |= {"lease": self.lease, "lost": dict(self.lost)}
         await self.store.present(self.process, facts)
+
+    def note_loss(self, delivery: Delivery, cause: BaseException) -> None:
+        """Tell with the next sign that a claim was lost by a failure of the store, and not because this process hung."""
+        from .claims import ClaimOutlived
+
+        if not isinstance(cause, ClaimOutlived):
+            self.lost[delivery.delivery_id] += 1
+            if len(self.lost) > MOST_LOST:
+                del self.lost[next(iter(self.lost))]
+
+    async def count_lost(self, delivery: Delivery) -> int:
+        """Return how many claims of a delivery were lost by processes that could not use the store."""
+        told = [each.facts.get("lost") or {} for each in await self.store.processes() if each.process != self.process]
+        return sum(each.get(delivery.delivery_id, 0) for each in [self.lost, *told])
 
     async def clear_dead(self, projects: Collection[str]) -> None:
         """Free the claims of processes of this host that are gone, and forget those processes.

@@ -12,7 +12,7 @@ import pytest
 
 from amplifier_core import SpawnOutcome, SpawnRequest, TriggerError, TriggerEvent, TriggerType, hookimpl
 from amplifier_core.plugins import Plugins
-from amplifier_core.storage import DurableStore
+from amplifier_core.storage import DurableStore, SessionRecord
 from amplifier_foundation.background.budgets import Allowance
 from amplifier_foundation.background.state import BackgroundSessionState
 from amplifier_foundation.bundle.templates import MAX_DATA
@@ -370,11 +370,13 @@ async def test_an_event_whose_process_keeps_dying_is_set_aside(open_bench: OpenB
             now = bench.clock.now()
             await store.claim(project, "family/queue", owner="dead", lease=60, session_id="queue-x", now=now)
             assert await store.release(project) == 1
+        await store.create(SessionRecord("queue-x", project=project))
         await bench.start(max_attempts=2)
         await bench.until("dead")
         [delivery] = await bench.deliveries()
     assert delivery.state == "dead"
     assert "the process ended 2 times" in (delivery.reason or "")
+    assert (await store.get("queue-x")).status == "failed"
 
 
 @pytest.mark.parametrize("moment", ["before_spawn", "find_denial", "cancel_stale"])

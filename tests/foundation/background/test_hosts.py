@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from hashlib import sha256
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +21,7 @@ from amplifier_core.testing.shared_memory_store import SharedMemoryStore
 from amplifier_foundation.background import cancelling
 from amplifier_foundation.background.asking import NothingRuns
 from amplifier_foundation.background.file_causes import FileCauses, Writer
+from amplifier_foundation.background.hosts.claims import ClaimOutlived, keep_claim
 from amplifier_foundation.background.hosts.clock import StoreClock
 from amplifier_foundation.background.hosts.leading import Leadership
 from amplifier_foundation.background.hosts.people import (
@@ -214,6 +217,52 @@ async def test_a_call_that_was_cut_by_a_store_without_answers_is_made_again(
         assert (json.loads(results[0])["interrupted"], json.loads(results[1])) == (True, {"said": "done"})
         record = await hosts.store.get(delivery.session_id)
         assert (record.status, record.turn_count) == ("completed", 1)
+
+
+async def test_outages_of_the_store_use_up_no_attempts(
+    hosts: Hosts, make_bundle: Bundles, held: list[dict[str, Any]]
+) -> None:
+    bundle = make_bundle("family", providers=held)
+    async with hosts.open("berlin", bundle) as berlin, hosts.open("paris", bundle) as paris:
+        for host in (berlin, paris):
+            await host.start(max_attempts=2)
+        await berlin.holds(lambda: len(watching()) == 1)
+        watching()[0].feed(1)
+        at_work, other = berlin, paris
+        await berlin.holds(lambda: bool(berlin.told("session", "session") or paris.told("session", "session")), 0.5)
+        if not berlin.told("session", "session"):
+            at_work, other = paris, berlin
+        model = at_work.held()
+        for asked in range(2, 7):
+            at_work.cut.set()
+            other.cut.set()
+            await hosts.clock.advance(LEASE + 1)
+            other.cut.clear()
+            await other.holds(lambda asked=asked: len(model.asked) == asked, step=0.5)
+            at_work.cut.clear()
+            await hosts.clock.advance(LEASE / 2)
+            at_work, other = other, at_work
+        model.go.set()
+        await berlin.holds(lambda: "completed" in berlin.kinds() + paris.kinds(), step=0.5)
+        assert "dead" not in berlin.kinds() + paris.kinds()
+
+
+async def test_a_process_that_hung_is_told_from_a_store_that_cannot_be_used(hosts: Hosts, make_bundle: Bundles) -> None:
+    async with hosts.open("berlin", make_bundle("family")) as berlin:
+        delivery: Any = SimpleNamespace(project="/p", delivery_id="d", epoch=1)
+        store: Any = SimpleNamespace(renew=lambda delivery, lease: asyncio.Event().wait())
+        now, member = hosts.clock.monotonic(), replace(berlin.member, store=store)
+        with pytest.raises(ClaimOutlived):
+            await keep_claim(member, delivery, now - LEASE)
+        keeping = asyncio.ensure_future(keep_claim(replace(berlin.member, lease=0.3), delivery, now))
+        berlin.cut.set()
+        while not keeping.done():
+            await hosts.clock.advance(0.1)
+        for cause in (ClaimOutlived("/p", "it hung"), keeping.exception()):
+            assert cause is not None
+            berlin.member.note_loss(delivery, cause)
+        berlin.cut.clear()
+        assert await berlin.member.count_lost(delivery) == 1
 
 
 async def test_the_bound_of_running_sessions_counts_on_all_hosts(
