@@ -18,6 +18,7 @@ from amplifier_core.triggers import TriggerContext, TriggerEvent
 from amplifier_core.utils.secrets import redact_text
 
 from ..sessions.documents import find_documents
+from ..sessions.presence import this_host
 from .keys import key_on_host
 from .log_events import TRIGGER_ERROR
 from .tasks import first_cause
@@ -92,7 +93,19 @@ class Watch:
         return await make_trigger(self.declared, context, engine.plugins, engine.parent.loader, engine.trigger_loader)
 
     async def _read_state(self) -> dict[str, Any]:
-        return await self.engine.store.trigger_state(self.background.project, self._state_key)
+        """Return the stored state; a local trigger takes over the one that a copy of the store has brought.
+
+        It has the name of the host on a shared store alone. Of several hosts, the first one takes it.
+        """
+        store, project = self.engine.store, self.background.project
+        state = await store.trigger_state(project, self._state_key)
+        if state or not self._is_local:
+            return state
+        key = self.name if self.engine.member is not None else key_on_host(self.name, this_host())
+        if state := await store.trigger_state(project, key):
+            await self._save(state)
+            await store.save_trigger_state(project, key, {})
+        return state
 
     async def _save(self, state: Mapping[str, Any], *, merge: bool = False) -> None:
         await self.engine.store.save_trigger_state(self.background.project, self._state_key, state, merge=merge)

@@ -108,7 +108,7 @@ class Member:
         await self.store.present(self.process, facts)
 
     def note_loss(self, delivery: Delivery, cause: BaseException) -> None:
-        """Tell with the next sign that a claim was lost by a failure of the store, and not because this process hung."""
+        """Tell with the next sign that a claim was lost: by a failure of the store, not because this process hung."""
         from .claims import ClaimOutlived
 
         if not isinstance(cause, ClaimOutlived):

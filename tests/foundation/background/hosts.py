@@ -122,6 +122,15 @@ class Hosts:
                 store.cut.clear()
                 store.answers.set()
 
+    @asynccontextmanager
+    async def open_alone(self, bundle: PreparedBundle) -> AsyncIterator[Bench]:
+        """Bring up the bundle where the store is that of one host."""
+        router = EventRouter(self.store)
+        async with BackgroundSessionManager(
+            self.parent, router, self.store, plugins=self.plugins, bundle=bundle, clock=self.clock
+        ) as manager:
+            yield Bench(manager, self.store, router, self.clock)
+
     @property
     def _project(self) -> str:
         return str(self.parent.coordinator.get_capability("session.working_dir"))

@@ -34,6 +34,7 @@ from amplifier_foundation.background.tasks import run_beside
 from amplifier_foundation.background.up import Control, Up
 from amplifier_foundation.operations.acting import Actor
 from amplifier_foundation.operations.running import Changed, change_background_session
+from amplifier_foundation.sessions.presence import this_host
 
 from .bench import FedTrigger, Feeds
 from .hosts import LEASE, HostBench, Hosts
@@ -119,6 +120,30 @@ async def test_a_trigger_that_watches_its_own_host_runs_on_each(
         project = berlin.manager._project
         for host in ("berlin", "paris"):
             assert await hosts.store.trigger_state(project, f"family/queue/trigger-fed#1@{host}") != {}
+
+
+async def test_a_trigger_that_watches_its_own_host_goes_on_where_a_copied_store_was(
+    hosts: Hosts, make_bundle: Bundles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One store is that of one host here, and then a shared one: a copy has the same rows."""
+    monkeypatch.setattr(FedTrigger, "local", True, raising=False)
+    bundle = make_bundle("family")
+    async with hosts.open_alone(bundle) as alone:
+        await alone.start()
+        alone.trigger.feed(1, state={"seen": 1})
+        await alone.until("completed")
+    async with hosts.open(this_host(), bundle) as here, hosts.open("paris", bundle) as paris:
+        for host in (here, paris):
+            await host.start()
+        await here.holds(lambda: len(watching()) == 2)
+        assert [each.context.state for each in watching()] == [{"seen": 1}, {}]
+        watching()[0].feed(2, state={"seen": 2})
+        await here.until("accepted")
+    async with hosts.open_alone(bundle) as alone:
+        await alone.start()
+        assert alone.trigger.context.state == {"seen": 2}
+    project = alone.manager._project
+    assert await hosts.store.trigger_state(project, f"family/queue/trigger-fed#1@{this_host()}") == {}
 
 
 async def test_a_shared_folder_is_watched_by_one_host_and_its_events_are_for_all(
