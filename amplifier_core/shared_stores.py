@@ -7,6 +7,8 @@ A host is a data folder; several processes may run on it. Each process has a nam
   `now` has asked the store for it.
 * Fences. A worker writes through `fenced(delivery)`: each of its writes checks the claim in the same transaction.
 * Leases. `lead` gives one owner a name for a while. Its epoch grows with each new owner, and `enqueue` checks it.
+* Projects. A folder may have another path on each host. A store that knows them answers with the path on the asking
+  host, also in `Presence.facts`; its `shared_name(project)`, if it has one, is the same on all, for names of leases.
 * Hints. `listen` tells of news as soon as it can; hints may be lost or late, so a listener looks by itself, too.
 
 `amplifier_core.testing.store_checks.shared` tests a store against this contract, with two store objects in two

@@ -58,21 +58,35 @@ class Site:
 
     folder: Path
     dsn: str
+    is_apart: bool = False
+    """Whether the project has another path on each host."""
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
     lease: int = 2
 
     def environment(self, host: str) -> dict[str, str]:
         home = self.folder / host
         home.mkdir(mode=0o700, exist_ok=True)
-        storage = {"name": "storage-postgres", "config": {"dsn": "env:DSN"}}
+        config: dict[str, Any] = {"dsn": "env:DSN"}
+        if self.is_apart:
+            config["projects"] = {"shop": str(self.project(host))}
+        storage = {"name": "storage-postgres", "config": config}
         settings = {"storage": storage, "hosts": {"lease": self.lease}}
         (home / "settings.yaml").write_text(json.dumps(settings))
         return {**os.environ, "AMPLIFIER_HOME": str(home), "DSN": self.dsn, "COLUMNS": "200"}
 
+    def project(self, host: str, folder: str = "shop") -> Path:
+        if not self.is_apart:
+            return self.folder / folder
+        place = self.folder / f"of {host}" / "shop"
+        if not place.exists():
+            place.mkdir(parents=True)
+            (place / "bundle.md").write_text(BUNDLE)
+        return place
+
     def start(self, host: str, *command: str, folder: str = "shop") -> subprocess.Popen[bytes]:
         process = forks.Popen(
             ["-q", *command],
-            cwd=self.folder / folder,
+            cwd=self.project(host, folder),
             env=self.environment(host),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -84,7 +98,7 @@ class Site:
     def run(self, host: str, *command: str, folder: str = "shop") -> subprocess.CompletedProcess[str]:
         return forks.run(
             command,
-            cwd=self.folder / folder,
+            cwd=self.project(host, folder),
             env=self.environment(host),
             timeout=60,
         )
@@ -175,6 +189,20 @@ def test_of_two_folders_on_other_hosts_that_of_the_person_is_paused(site: Site) 
     assert f"several background sessions have this name: {listed}. Go to the folder of one" in refused.stderr
     assert site.run("web1", "pause", "clerk", folder="west").stderr == "shop/clerk is paused\n"
     assert states() == {"shop": "running", "west": "paused"}
+
+
+def test_a_project_with_another_path_on_each_host_is_one_project(site: Site) -> None:
+    site.is_apart = True
+    web1 = site.start("web1", "up")
+    site.until(lambda: (site.row(web1.pid) or {})["leads"])
+    changed = site.project("web2") / "bundle.md"
+    changed.write_text(BUNDLE.replace("1h", "2h"))
+    web2 = site.start("web2", "up")
+    site.until(lambda: (site.row(web2.pid) or {})["leads"])
+    rows = site.data("web1", "host", "list")
+    assert [(row["pid"], row["projects"]) for row in rows if row["leads"]] == [(web2.pid, [str(site.project("web1"))])]
+    shown = site.data("web1", "ps")["background_sessions"]
+    assert [(row["queue"], len(row["hosts"])) for row in shown] == [("shop/clerk", 2), ("shop/clock", 2)]
 
 
 def test_a_worker_for_once_handles_what_waits_and_ends(site: Site) -> None:

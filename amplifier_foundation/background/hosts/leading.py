@@ -49,7 +49,8 @@ class Leadership:
     @classmethod
     def of_triggers(cls, member: Member, project: str, bundle: str, digest: str) -> Leadership:
         """Return that of the triggers of a bundle."""
-        return cls(member, f"triggers of {bundle} in {project}", project, bundle, digest)
+        shared_name = getattr(member.store, "shared_name", str)
+        return cls(member, f"triggers of {bundle} in {shared_name(project)}", project, bundle, digest)
 
     async def run_led(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Do the work whenever this process leads, and cancel it when it leads no longer, until cancelled."""

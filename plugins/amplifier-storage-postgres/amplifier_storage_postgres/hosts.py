@@ -29,6 +29,10 @@ class PostgresHosts(Part):
         [(now,)] = await self._runner.rows("SELECT @.clock()")
         return moment(now)
 
+    def shared_name(self, project: str) -> str:
+        """Return the name of a project on all hosts: its path may be another one elsewhere."""
+        return self._runner.projects.to_stored(project)
+
     async def lead(self, name: str, *, owner: str, lease: float) -> Lease | None:
         """Take a free name, or extend the own lease."""
         given = {"name": plain(name), "owner": plain(owner), "lease": span(lease)}
@@ -48,7 +52,8 @@ class PostgresHosts(Part):
 
     async def present(self, process: str, facts: Mapping[str, Any]) -> None:
         """Record a sign of this process and its facts."""
-        given = {"process": plain(process), "host": plain(host_of(process)), "facts": dumps(facts, "facts")}
+        stored = _convert(facts, self._runner.projects.to_stored)
+        given = {"process": plain(process), "host": plain(host_of(process)), "facts": dumps(stored, "facts")}
         await self._runner.write("present", given)
 
     async def absent(self, process: str) -> None:
@@ -57,8 +62,9 @@ class PostgresHosts(Part):
 
     async def processes(self) -> list[Presence]:
         """Return every process that is not forgotten."""
+        to_local = self._runner.projects.to_local
         return [
-            Presence(unplain(process), unplain(host), moment(started), moment(seen), loads(facts))
+            Presence(unplain(process), unplain(host), moment(started), moment(seen), _convert(loads(facts), to_local))
             for process, host, started, seen, facts in await self._runner.rows(_PROCESSES)
         ]
 
@@ -83,3 +89,13 @@ class PostgresHosts(Part):
     def listen(self, told: Callable[[], None]) -> Callable[[], None]:
         """Call `told`, in a thread of the store, after another store object has stored something."""
         return self._runner.hints.listen(told)
+
+
+def _convert(facts: Mapping[str, Any], name: Callable[[str], str]) -> dict[str, Any]:
+    """Return the facts of a process with other names of its projects."""
+    found = dict(facts)
+    if "projects" in facts:
+        found["projects"] = [name(each) for each in facts["projects"]]
+    if "states" in facts:
+        found["states"] = {name(project): states for project, states in facts["states"].items()}
+    return found

@@ -475,6 +475,11 @@ async def test_a_project_has_a_path_of_its_own_on_each_host(dsn: str) -> None:
     await one.emit(SessionEvent("a", {}, project="/srv/shop/"))
     assert (await two.events())[0].project == "/home/me/shop"
     assert [count.project for count in await one.delivery_counts(project="/srv/shop")] == ["/srv/shop"]
+    await one.present("p@h", {"projects": ["/srv/shop", "/srv/a"], "states": {"/srv/shop": {"queue": ["running", ""]}}})
+    [present] = await two.processes()
+    states = {"/home/me/shop": {"queue": ["running", ""]}}
+    assert present.facts == {"projects": ["/home/me/shop", "all:/a"], "states": states}
+    assert one.shared_name("/srv/shop/api") == two.shared_name("/home/me/shop/api")
     await one.close()
     await two.close()
 
