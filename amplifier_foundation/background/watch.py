@@ -202,9 +202,9 @@ class Watch:
                 except (StoreUnavailable, QueueFull) as error:
                     if not hasattr(stream, "athrow"):
                         raise
-                    event = await stream.athrow(error)
                     if not self._is_waiting_for_store and not isinstance(error, QueueFull):
                         group.create_task(self._wait_for_store(str(error)))
+                    event = await stream.athrow(error)  # this takes until the next event
                 else:
                     if self._is_ending:
                         return

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -386,6 +387,28 @@ async def test_a_trigger_is_armed_again_when_the_store_can_be_written(
         assert bench.kinds().count("armed") == 1
         faulty.well = True
         await bench.until("armed", count=2, step=0.5)
+
+
+async def test_a_trigger_that_goes_on_without_an_event_tells_of_the_store_at_once(
+    open_bench: OpenBench, store: DurableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def watch(trigger: FedTrigger) -> AsyncIterator[TriggerEvent]:
+        while (item := await trigger.queue.get()) is not None:
+            with suppress(StoreUnavailable):
+                yield cast("TriggerEvent", item)
+
+    monkeypatch.setattr(FedTrigger, "watch", watch)
+    faulty = Faulty(store, "enqueue", "save_trigger_state")
+    async with open_bench(faulty) as bench:
+        session_id = await bench.start()
+        bench.trigger.feed(0)
+        await bench.until("store_failed")
+        assert bench.manager.get_status(session_id)["status"] == "degraded"
+        faulty.well = True
+        await bench.holds(lambda: bench.manager.get_status(session_id)["status"] == "running", step=0.5)
+        bench.trigger.feed(1)
+        await bench.until("completed", step=0.5)
+        assert (bench.kinds().count("store_failed"), await bench.numbers()) == (1, [1])
 
 
 async def test_what_cannot_be_stored_is_refused_to_whom_it_comes_from(
