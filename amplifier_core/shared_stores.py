@@ -49,8 +49,8 @@ class Presence:
     """One process at work, as it described itself; `seen` is the time of its last sign, of the store's clock.
 
     `facts` is JSON: `name` (of the machine), `pid`, `version`, `role` (`up`, `worker` or `run`), `projects`, `bundles`
-    (name: digest), `draining`, `lease`, the seconds that its claims hold without being renewed, and `lost` (delivery: its
-    claims that were lost while the store could not be used).
+    (name: digest), `draining`, `lease`, the seconds that its claims hold without being renewed, and `lost` (delivery:
+    its claims that were lost while the store could not be used).
     """
 
     process: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.clock import SystemClock
@@ -11,6 +12,7 @@ from amplifier_core.errors import SessionConflict, SessionNotFound
 from amplifier_core.frozen import slotted
 
 from .asking import NoSuchBackgroundSession
+from .hosts.sharing import shared_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -153,8 +155,10 @@ class Control:
             each.manager.report_shared(component, problem)
 
     def _at(self, arguments: Mapping[str, Any]) -> list[Up]:
-        project = arguments.get("project")
-        return [each for each in self.running if project in (None, each.project)]
+        """Return what runs in the project of a request, if it names one: other hosts say its name on all of them."""
+        project, member = arguments.get("project"), self.member
+        shared: Callable[[str], str] = partial(shared_name, member.store) if member is not None else str
+        return [each for each in self.running if project in (None, each.project, shared(each.project))]
 
     async def _change(self, verb: str, name: str, arguments: Mapping[str, Any]) -> list[str]:
         """Change the life of every background session of that name or id; return their ids.

@@ -216,9 +216,9 @@ class Worker:
     async def _put_back(self, delivery: Delivery, cause: BaseException) -> None:
         """Give a delivery back once the store can be written, or leave it to the next start.
 
-        This counts no attempt: the store failed, not the delivery. An attempt that another host has counted meanwhile
-        is told as lost. A store that takes claims may still have no room for an answer, which is paid for each time: the
-        pauses until sessions begin again grow.
+        This counts no attempt: the store failed, not the delivery. One that another host has counted meanwhile is told
+        as lost. A store that takes claims may still have no room for an answer, which is paid for each time: the pauses
+        until sessions begin again grow.
         """
         problem, unstored = str(cause), self.background.unstored
         pause = min(LONGEST_PAUSE, STORE_PAUSE * 2.0**unstored.failures)

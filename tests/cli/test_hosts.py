@@ -203,6 +203,7 @@ def test_a_project_with_another_path_on_each_host_is_one_project(site: Site) -> 
     assert [(row["pid"], row["projects"]) for row in rows if row["leads"]] == [(web2.pid, [str(site.project("web1"))])]
     shown = site.data("web1", "ps")["background_sessions"]
     assert [(row["queue"], len(row["hosts"])) for row in shown] == [("shop/clerk", 2), ("shop/clock", 2)]
+    assert site.run("office", "pause", "clerk").stderr == "shop/clerk is paused\n"
 
 
 def test_a_worker_for_once_handles_what_waits_and_ends(site: Site) -> None:

@@ -11,6 +11,7 @@ from amplifier_core.errors import StoreUnavailable
 from amplifier_core.frozen import slotted
 
 from ..tasks import run_beside
+from .sharing import shared_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -49,8 +50,7 @@ class Leadership:
     @classmethod
     def of_triggers(cls, member: Member, project: str, bundle: str, digest: str) -> Leadership:
         """Return that of the triggers of a bundle."""
-        shared_name = getattr(member.store, "shared_name", str)
-        return cls(member, f"triggers of {bundle} in {shared_name(project)}", project, bundle, digest)
+        return cls(member, f"triggers of {bundle} in {shared_name(member.store, project)}", project, bundle, digest)
 
     async def run_led(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Do the work whenever this process leads, and cancel it when it leads no longer, until cancelled."""

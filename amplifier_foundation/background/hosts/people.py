@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +14,20 @@ from amplifier_core.ids import host_of
 from ...sessions.presence import KEY
 from .commands import send_command, take_answer, withdraw
 from .member import is_seen
+from .sharing import shared_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from amplifier_core.shared_stores import Presence, SharedStore
     from amplifier_core.storage import SessionRecord
 
+logger = logging.getLogger(__name__)
+
 PATIENCE = 35.0
 """Seconds for the answer of another host; a background session may end its work before it stops."""
+SOON = 5.0
+"""Seconds for the answers of further hosts, when one has done what holds on all."""
 LOOK_EVERY = 0.1
 """Seconds between two looks for an answer."""
 
@@ -82,25 +89,41 @@ async def find_elsewhere(store: SharedStore, name: str) -> dict[tuple[str, str],
 async def change_elsewhere(store: SharedStore, verb: str, name: str, project: str) -> list[str]:
     """Have other hosts change the life of a project's background sessions of that name; return the changed queues.
 
-    Raises `SessionConflict` with the words of a host that refuses, or that does not answer.
+    What is stored as a wish holds everywhere once one host has done it; a silent one follows later, and is told of in a
+    warning. Raises `SessionConflict` with the words of a host that refuses, or about one that does not answer.
     """
-    asked: dict[str, tuple[Presence, str]] = {}
+    from ..commands import VERBS
+
+    asked: dict[str, tuple[str, str]] = {}
     for (where, queue), processes in sorted((await find_elsewhere(store, name)).items()):
         for each in processes if where == project else ():
-            command = {"name": queue, "project": project}
-            asked[await send_command(store, each.process, verb, command)] = (each, queue)
-    changed: set[str] = set()
+            command = {"name": queue, "project": shared_name(store, project)}
+            asked[await send_command(store, each.process, verb, command)] = (each.host, queue)
+    waiting = {asyncio.create_task(_await_answer(store, key, host)): queue for key, (host, queue) in asked.items()}
+    is_stored, changed = VERBS[verb] is not None, set[str]()
     try:
-        async with asyncio.timeout(PATIENCE):
-            for key, (process, queue) in asked.items():
-                await _await_answer(store, key, process.host)
-                changed.add(queue)
-    except TimeoutError:
-        raise _explain_silence(process.host) from None
+        for task in await _answered(waiting, is_stored=is_stored):
+            await task
+            changed.add(waiting.pop(task))
     finally:
-        for key in asked:
-            await withdraw(store, key)
+        for task in waiting:
+            task.cancel()
+        silent = sorted({host for key, (host, _) in asked.items() if await withdraw(store, key)})
+    if silent and not (is_stored and changed.issuperset(waiting.values())):
+        raise _explain_silence(", ".join(silent), changed)
+    if silent:
+        logger.warning("host %s does not answer; it follows as soon as it does", ", ".join(silent))
     return sorted(changed)
+
+
+async def _answered(waiting: Mapping[asyncio.Task[Any], str], *, is_stored: bool) -> list[asyncio.Task[Any]]:
+    """Return those that have ended when all have, or enough: one of each queue, and the others a little later."""
+    left, end = set(waiting), time.monotonic() + PATIENCE
+    while left and (seconds := end - time.monotonic()) > 0:
+        _, left = await asyncio.wait(left, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if is_stored and {waiting[each] for each in left} <= {waiting[each] for each in waiting if each not in left}:
+            end = min(end, time.monotonic() + SOON)
+    return [each for each in waiting if each not in left]
 
 
 async def cancel_elsewhere(store: SharedStore, session_id: str, by: str) -> dict[str, Any] | None:
@@ -136,7 +159,8 @@ async def _await_answer(store: SharedStore, key: str, host: str) -> Mapping[str,
     return answer
 
 
-def _explain_silence(host: str) -> Exception:
+def _explain_silence(host: str, changed: Collection[str] = ()) -> Exception:
     from amplifier_core.errors import SessionConflict
 
-    return SessionConflict(host, f"host {host} does not answer after {PATIENCE:g} s. See: amplifier host list")
+    done = f"; elsewhere it is done for {', '.join(sorted(changed))}" if changed else ""
+    return SessionConflict(host, f"host {host} does not answer after {PATIENCE:g} s{done}. See: amplifier host list")

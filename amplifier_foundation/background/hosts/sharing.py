@@ -61,6 +61,11 @@ async def alone(store: SessionStore, name: str) -> AsyncIterator[None]:
         await shared.resign(lease)
 
 
+def shared_name(store: SharedStore, project: str) -> str:
+    """Return the name of a project on all hosts: its folder may have another path elsewhere."""
+    return str(getattr(store, "shared_name", str)(project))
+
+
 @asynccontextmanager
 async def joining(
     store: SharedStore, role: str, bundles: Collection[Bundle], projects: Collection[str]

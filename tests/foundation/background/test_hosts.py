@@ -21,12 +21,14 @@ from amplifier_core.testing.shared_memory_store import SharedMemoryStore
 from amplifier_foundation.background import cancelling
 from amplifier_foundation.background.asking import NothingRuns
 from amplifier_foundation.background.file_causes import FileCauses, Writer
+from amplifier_foundation.background.hosts import people
 from amplifier_foundation.background.hosts.claims import ClaimOutlived, keep_claim
 from amplifier_foundation.background.hosts.clock import StoreClock
 from amplifier_foundation.background.hosts.leading import Leadership
 from amplifier_foundation.background.hosts.people import (
     adopt_host,
     cancel_elsewhere,
+    change_elsewhere,
     describe_hosts,
 )
 from amplifier_foundation.background.hosts.writes import SharedWrites
@@ -471,6 +473,40 @@ async def test_commands_reach_the_host_that_runs_the_background_session(
             ("pause", "/a", "family/queue"),
             ("stop", "/a", "family/queue"),
         ]
+        assert await hosts.store.documents("", "host-commands") == []
+
+
+async def test_a_host_that_does_not_answer_follows_what_another_one_did(
+    hosts: Hosts, make_bundle: Bundles, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(people, "PATIENCE", 1.0)
+    monkeypatch.setattr(people, "SOON", 0.0)
+
+    async def obey(operation: str, arguments: Any) -> None:
+        """Do as it says."""
+
+    async def change(verb: str) -> list[str]:
+        task = asyncio.ensure_future(change_elsewhere(hosts.store, verb, "queue", "/p"))
+        while not task.done():
+            await hosts.clock.advance(1)
+            await asyncio.sleep(0.01)
+        return task.result()
+
+    async with hosts.open("berlin", make_bundle("family")) as berlin:
+        queues = {"/p": {"family/queue": ["running", ""]}}
+        berlin.member.obey, berlin.member.states = obey, lambda: queues
+        await berlin.member.sign()
+        await hosts.store.present("1-x@frozen", {"states": queues})
+        assert await change("pause") == ["family/queue"]
+        assert "host frozen does not answer; it follows as soon as it does" in caplog.text
+        await hosts.store.present("1-x@frozen", {"states": queues})
+        with pytest.raises(SessionConflict, match="does not answer after 1 s; elsewhere it is done for family/queue"):
+            await change("restart")
+        berlin.member.states = lambda: {"/p": {}}
+        await berlin.member.sign()
+        await hosts.store.present("1-x@frozen", {"states": queues})
+        with pytest.raises(SessionConflict, match="host frozen does not answer after 1 s. See"):
+            await change("pause")
         assert await hosts.store.documents("", "host-commands") == []
 
 
