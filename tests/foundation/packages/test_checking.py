@@ -113,8 +113,8 @@ PLUGINS: dict[str, tuple[str, str]] = {
         "it offers the trigger 'tool-other-kind': the name of a trigger begins with 'trigger-'",
     ),
     "leaking-task": (
-        polling("asyncio.create_task(asyncio.Event().wait())"),
-        "watch must leave no task running; it left Event.wait, Event.wait: cancel and await it",
+        polling("asyncio.create_task(asyncio.sleep(3600))"),  # the loop keeps it: else it could be garbage by then
+        "watch must leave no task running; it left sleep, sleep: cancel and await it",
     ),
     "leaving-thread": (
         polling("import threading\nthreading.Thread(target=threading.Event().wait, name='worker').start()"),
