@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import marshal
 import os
 import shutil
+import sys
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
+from . import mounting
 from .contracts import Launch, Run, find_home, make_environment
+from .mounting import EMPTY, READ_ONLY, WRITABLE
 from .protection import Guarded
 from .repositories import find_outer_repository, is_linked
 from .seccomp import AF_INET, AF_INET6, AF_NETLINK, make_filter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib64", "/lib32")
 _SETTINGS = (
@@ -21,7 +25,8 @@ _SETTINGS = (
     "ca-certificates", "pki", "localtime", "mime.types",
 )  # fmt: skip
 _NETWORK_SETTINGS = ("resolv.conf", "hosts", "services", "protocols", "gai.conf")
-_EMPTY = Path(__file__).with_name("empty")
+_PYTHON, _MOUNTING = os.path.realpath(sys.executable), Path(mounting.__file__).read_text()
+"""Both are taken before a command runs: they may lie in the working folder."""
 _TEMPORARY_BYTES = 1 << 30
 """Bytes of /tmp, which lives in memory."""
 
@@ -57,11 +62,17 @@ class Bubblewrap:
         bwrap, program = shutil.which("bwrap"), make_filter((AF_INET, AF_INET6, AF_NETLINK))
         if bwrap is None or program is None:
             raise FileNotFoundError(self.find_obstacle())
-        descriptor = os.memfd_create("seccomp")
-        os.write(descriptor, program)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        argv = [bwrap, *_confine(run), *_mount(run), "--seccomp", str(descriptor), "--chdir", run.where, "--"]
-        return Launch([*argv, *run.argv], {}, (descriptor,))
+        filter, orders = os.memfd_create("seccomp"), os.memfd_create("orders")
+        given = {
+            "options": [bwrap, *_confine(run), *_mount(run)],
+            "rest": ["--seccomp", str(filter), "--chdir", run.where, "--", *run.argv],
+            "folder": run.folder,
+            "guarded": list(_guard(run.folder, run.guarded or Guarded((), (), True, {}, {}), run.fixed)),
+        }
+        for descriptor, content in ((filter, program), (orders, marshal.dumps(given))):
+            os.write(descriptor, content)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+        return Launch([_PYTHON, "-I", "-S", "-c", _MOUNTING, str(orders)], {}, (filter, orders))
 
 
 def _confine(run: Run) -> Iterator[str]:
@@ -98,27 +109,24 @@ def _mount(run: Run) -> Iterator[str]:
     )
     yield from ("--tmpfs", "/run", "--tmpfs", find_home())
     for path in run.readable:
-        yield from ("--ro-bind", path, path)
+        if not f"{path}/".startswith(f"{run.folder}/"):
+            yield from ("--ro-bind", path, path)
     if (outer := find_outer_repository(run.folder)) is not None:
         yield from ("--ro-bind", outer, outer)
-    bind = "--ro-bind" if run.is_read_only else "--bind"
-    yield from (bind, run.folder, run.folder)
-    yield from _guard(run.folder, run.guarded or Guarded((), (), True, {}, {}), bind)
-    for path in run.fixed:
-        yield from ("--ro-bind", path, path)
+    yield from ("--ro-bind" if run.is_read_only else "--bind", run.folder, run.folder)
 
 
-def _guard(folder: str, guarded: Guarded, bind: str) -> Iterator[str]:
-    """Yield the mounts of guarded files, and of the folders above them: a mount point cannot be renamed."""
+def _guard(folder: str, guarded: Guarded, fixed: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield how guarded files are mounted, and the folders above them: a mount point cannot be renamed."""
     obeyed = (*guarded.obeyed, *guarded.parts, *guarded.obeyed_secrets)
-    mounts = {str(above): bind for path in obeyed for above in PurePath(path).parents if above.name}
-    mounts |= dict.fromkeys(guarded.obeyed, "--ro-bind")
+    mounts = {str(above): WRITABLE for path in obeyed for above in PurePath(path).parents if above.name}
+    mounts |= dict.fromkeys(guarded.obeyed, READ_ONLY)
     for path, parts in guarded.parts.items():
         whole = Path(folder, path)
         if whole.is_dir() and not whole.is_symlink() and not is_linked(str(whole)):
-            mounts[path] = bind
-            mounts |= {f"{path}/{part}": "--ro-bind" for part in parts}
-    for path in sorted(mounts, key=lambda path: (path != ".", path.count("/"))):
-        yield from (mounts[path], f"{folder}/{path}", f"{folder}/{path}")
-    for path in guarded.secret:
-        yield from ("--ro-bind", str(_EMPTY), f"{folder}/{path}")
+            mounts[path] = WRITABLE
+            mounts |= {f"{path}/{part}": READ_ONLY for part in parts}
+    real = [path for path in fixed if os.path.realpath(path) == path]
+    mounts |= dict.fromkeys((path[len(folder) + 1 :] for path in real), READ_ONLY)
+    yield from sorted(mounts.items(), key=lambda mount: (mount[0] != ".", mount[0].count("/")))
+    yield from ((path, EMPTY) for path in guarded.secret)

@@ -1,0 +1,139 @@
+"""Guard files of a working folder in a sandbox that bubblewrap sets up: by descriptors, and never through a link.
+
+This is also a program: `python -I -S -c SOURCE ORDERS` becomes bubblewrap, and leaves a helper beside it. Bubblewrap
+resolves the paths of its mounts when it mounts them, while a program in another sandbox may replace a folder of the
+working folder by a link; so it gets none of those paths. When its other mounts are there, it waits for the helper. That
+enters its namespaces, opens each guarded file part by part, and mounts what it has opened on itself. The numbers are
+those of <asm-generic/unistd.h>, <linux/mount.h> and <linux/sched.h>. It imports little: it starts before each command.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import marshal
+import os
+import struct
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+READ_ONLY, WRITABLE, EMPTY = "read-only", "writable", "empty"
+"""How a guarded file is mounted."""
+_OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
+_CLONE, _RECURSIVE, _ITSELF, _FROM_AND_TO_ITSELF, _NO_WRITES = 1, 0x8000, 0x1000, 0x44, 1
+_SPACES = (("user", 0x10000000), ("mnt", 0x20000))
+_LOCAL, _STREAM, _CLOSED_BY_EXEC, _OF_WRITES = 1, 1, 0o2000000, 1
+_IGNORED_BY_PYTHON, _KILL = (13, 25), 9  # SIGPIPE, SIGXFSZ
+_LINK = 0o12
+_OWN = "/.sandbox"
+"""A folder of the sandbox: an empty file, and two to wait for each other."""
+
+
+def main(orders: int) -> None:
+    """Become bubblewrap; a child guards the files, and lets it go on."""
+    with open(orders, "rb") as stream:
+        given = marshal.load(stream)
+    libc = ctypes.CDLL(None, use_errno=True)
+    for number in _IGNORED_BY_PYTHON:
+        libc.signal(number, None)
+    try:
+        folder = _identify(_open(os.open("/", os.O_PATH), given["folder"]))
+    except OSError as error:
+        sys.exit(_explain(error))
+    said, saying = os.pipe()
+    waiting, _gate = os.pipe()  # closed by the end of the helper
+    ready = (ctypes.c_int * 2)()
+    _call(libc.socketpair(_LOCAL, _STREAM | _CLOSED_BY_EXEC, 0, ready))
+    libc.shutdown(ready[0], _OF_WRITES)
+    inherited = (ready[1], waiting, saying)
+    if os.fork() == 0:
+        for each in inherited:
+            os.close(each)
+        os.read(ready[0], 1)  # the end: bubblewrap has closed the other side
+        _help(libc, given, folder, os.read(said, 1 << 16).decode())
+    for each in inherited:
+        os.set_inheritable(each, True)
+    own = ("--file", str(ready[1]), f"{_OWN}/empty", "--file", str(waiting), f"{_OWN}/gate")
+    # whatever closes the gate, it does not go on without the mark
+    options = [*given["options"], *own, "--chmod", "0444", f"{_OWN}/guarded", "--info-fd", str(saying)]
+    os.execv(options[0], [*options, *given["rest"]])
+
+
+def _help(libc: ctypes.CDLL, given: dict[str, Any], folder: tuple[int, int], said: str) -> None:
+    """Guard the files in the namespaces of bubblewrap, and end; it is killed where that cannot be done."""
+    pid = said.partition('"child-pid": ')[2].partition(",")[0].strip(" \n}")
+    try:
+        spaces = [(os.open(f"/proc/{int(pid)}/ns/{name}", os.O_RDONLY), flag) for name, flag in _SPACES]
+    except (ValueError, FileNotFoundError, ProcessLookupError):
+        os._exit(1)  # bubblewrap has ended, and said why
+    try:
+        for space, flag in spaces:
+            _call(libc.setns(space, flag))
+        _guard(libc, given, folder)
+    except OSError as error:
+        os.kill(int(pid), _KILL)
+        os.write(2, f"{_explain(error)}\n".encode())
+        os._exit(1)
+    os._exit(0)
+
+
+def _guard(libc: ctypes.CDLL, given: dict[str, Any], folder: tuple[int, int]) -> None:
+    """Mount what is guarded, those above first, and leave the mark. Raises `OSError`."""
+    root = os.open("/newroot", os.O_PATH)
+    top, own = _open(root, given["folder"]), _open(root, _OWN)
+    if _identify(top) != folder:
+        raise OSError(0, "another folder is there now", given["folder"])
+    empty = _open(own, "empty")
+    _mount(libc, empty, os.dup(empty), EMPTY)  # nobody writes it
+    for path, kind in given["guarded"]:
+        place = _open(top, path)
+        _mount(libc, empty if kind == EMPTY else place, place, kind)
+    os.close(os.open("guarded", os.O_CREAT | os.O_EXCL, dir_fd=own))
+
+
+def _mount(libc: ctypes.CDLL, source: int, place: int, kind: str) -> None:
+    tree = _call(libc.syscall(_OPEN_TREE, source, b"", _CLONE | _RECURSIVE | _ITSELF))
+    if kind != WRITABLE:
+        attributes = struct.pack("QQQQ", _NO_WRITES, 0, 0, 0)
+        _call(libc.syscall(_MOUNT_SETATTR, tree, b"", _RECURSIVE | _ITSELF, attributes, len(attributes)))
+    _call(libc.syscall(_MOVE_MOUNT, tree, b"", place, b"", _FROM_AND_TO_ITSELF))
+    os.close(tree)
+    os.close(place)
+
+
+def _open(top: int, path: str) -> int:
+    """Return the descriptor of what lies below a folder. Raises `OSError`, also for a link on the way."""
+    descriptor = os.dup(top)
+    for part in filter(None, path.split("/")):
+        try:
+            below = os.open(part, os.O_PATH | os.O_NOFOLLOW, dir_fd=descriptor)
+        except OSError as error:
+            raise OSError(error.errno or 0, f"it has changed just now ({error.strerror})", path) from None
+        finally:
+            os.close(descriptor)
+        descriptor = below
+        if os.fstat(descriptor).st_mode >> 12 == _LINK:
+            raise OSError(0, "it has become a link just now", path)
+    return descriptor
+
+
+def _explain(error: OSError) -> str:
+    about = f"{error.filename}: " if error.filename else ""
+    return f"the sandbox does not begin: {about}{error.strerror}; call again"
+
+
+def _identify(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return (status.st_dev, status.st_ino)
+
+
+def _call(result: int) -> int:
+    if result < 0:
+        raise OSError(ctypes.get_errno(), f"files cannot be guarded here: {os.strerror(ctypes.get_errno())}")
+    return result
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

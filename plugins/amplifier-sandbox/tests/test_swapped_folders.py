@@ -1,0 +1,126 @@
+"""Folders that a program of another sandbox replaces by links, while a sandbox begins or a command is looked at."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from amplifier_sandbox.bubblewrap import Bubblewrap
+from amplifier_sandbox.contracts import Run, find_bash
+from amplifier_sandbox.protection import find_guarded
+from tests.programs import require
+
+if TYPE_CHECKING:
+    from amplifier_sandbox.contracts import Launch
+
+SWAP = """
+import ctypes, sys
+libc, swapped = ctypes.CDLL(None), [name.encode() for name in sys.argv[1:]]
+print(flush=True)
+while True:
+    libc.renameat2(-100, swapped[0], -100, swapped[1], 2)
+"""
+LOOK = "echo RUNS; cat ~/key */key .ssh/key; for each in ~/key a/key .ssh/key .env; do echo x >>$each; done"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home folder of a person."""
+    (tmp_path / "home" / ".ssh").mkdir(parents=True)
+    for name in ("key", ".env", ".ssh/key"):
+        (tmp_path / "home" / name).write_text("KEY\n")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """The working folder, with guarded files, and a link beside each."""
+    work = tmp_path / "work"
+    (work / "a" / ".ssh").mkdir(parents=True)
+    (work / "a" / ".env").write_text("MINE\n")
+    (work / "b").symlink_to("../home")
+    (work / ".ssh").mkdir()
+    (work / "c").symlink_to("../home/.ssh")
+    (work / ".env").write_text("MINE\n")
+    (work / "d").symlink_to("../home/.env")
+    return work
+
+
+def prepare(work: Path) -> Launch:
+    """Look at the working folder, and return the process that runs a command in it."""
+    shell = [find_bash(), "-c", LOOK]
+    return Bubblewrap().launch(Run(shell, str(work), str(work), guarded=find_guarded(str(work))))
+
+
+def run(launch: Launch) -> str:
+    """Return what a command says."""
+    done = subprocess.run(
+        launch.argv, env=launch.environment, pass_fds=launch.descriptors, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    for descriptor in launch.descriptors:
+        os.close(descriptor)
+    return done.stdout
+
+
+def require_unchanged(home: Path) -> None:
+    assert sorted(path.name for path in home.rglob("*")) == [".env", ".ssh", "key", "key"]
+    assert {path.read_text() for path in home.rglob("*") if path.is_file()} == {"KEY\n"}
+
+
+@pytest.mark.parametrize(("swapped", "link"), [("a", "b"), (".ssh", "c"), (".env", "d")])
+def test_nothing_is_mounted_through_a_link_that_has_come_since_the_look(
+    swapped: str, link: str, work: Path, home: Path
+) -> None:
+    require("bwrap")
+    launch = prepare(work)
+    (work / swapped).rename(work / "was")
+    (work / link).rename(work / swapped)
+    assert run(launch) == f"the sandbox does not begin: {swapped}: it has become a link just now; call again\n"
+    require_unchanged(home)
+
+
+def test_a_working_folder_that_was_replaced_by_a_link_is_not_mounted(work: Path, home: Path) -> None:
+    require("bwrap")
+    launch = prepare(work)
+    work.rename(work.with_name("was"))
+    work.symlink_to("home")
+    assert run(launch) == f"the sandbox does not begin: {work}: it has become a link just now; call again\n"
+    require_unchanged(home)
+
+
+def test_a_guarded_file_that_is_gone_stops_the_command(work: Path, home: Path) -> None:
+    require("bwrap")
+    launch = prepare(work)
+    (work / ".env").unlink()
+    said = "the sandbox does not begin: .env: it has changed just now (No such file or directory); call again\n"
+    assert run(launch) == said
+    assert not (work / ".env").exists()
+
+
+def test_nothing_runs_without_its_guards(work: Path, home: Path) -> None:
+    require("bwrap")
+    launch = prepare(work)
+    dying = [each.replace("def _guard(", "def _guard(*_):\n    os._exit(9)\n\n\ndef _unused(") for each in launch.argv]
+    assert dying != launch.argv
+    assert "RUNS" not in run(launch._replace(argv=dying))
+
+
+@pytest.mark.parametrize(("swapped", "link"), [("a", "b"), (".ssh", "c"), (".env", "d")])
+def test_nothing_is_mounted_through_a_link_that_comes_and_goes(swapped: str, link: str, work: Path, home: Path) -> None:
+    require("bwrap")
+    with subprocess.Popen([sys.executable, "-c", SWAP, swapped, link], cwd=work, stdout=subprocess.PIPE) as swapping:
+        assert swapping.stdout is not None
+        swapping.stdout.readline()
+        try:
+            said = [run(prepare(work)) for _ in range(12)]
+        finally:
+            swapping.kill()
+    assert "KEY" not in "".join(said)
+    require_unchanged(home)
