@@ -6,11 +6,12 @@ anything that git would run is moved aside, the rest is named.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 MOST_ENTRIES = 20_000
 """Files and folders of a walk; a larger working folder is looked at in part."""
 MOST_GUARDED = 500
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SKIPPED = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".tox", ".mypy_cache", ".pytest_cache", ".hg"})
 
 
@@ -75,7 +77,7 @@ def find_guarded(
         inside = waiting.popleft()
         surely -= 1
         with suppress(OSError):  # gone, or not to be read
-            listed = _list_folder(f"{folder}/{inside}", opens=before is not None)
+            listed = _list_folder(folder, inside, opens=before is not None)
             entries += len(listed)
             if any(entry.name == ".git" for entry in listed):
                 found.obeyed.extend(_find_named(folder, f"{folder}/{inside}".rstrip("/"), is_allowed))
@@ -84,15 +86,40 @@ def find_guarded(
     return _describe(folder, found, is_complete=not waiting)
 
 
-def _list_folder(path: str, *, opens: bool) -> list[os.DirEntry[str]]:
+def _list_folder(folder: str, inside: str, *, opens: bool) -> list[os.DirEntry[str]]:
     """Return the entries of a folder; `opens` makes one readable that a command has closed. Raises `OSError`."""
     try:
-        return list(os.scandir(path))
+        return list(os.scandir(f"{folder}/{inside}"))
     except PermissionError:
         if not opens:
             raise
-        Path(path).chmod(0o700)
-        return list(os.scandir(path))
+        with _open_folder(folder, inside) as descriptor:
+            _make_open(descriptor)
+        return list(os.scandir(f"{folder}/{inside}"))
+
+
+@contextmanager
+def _open_folder(folder: str, inside: str) -> Iterator[int]:
+    """Give the descriptor of a folder inside of the working folder. Raises `OSError`, also for a link on the way.
+
+    A program in another sandbox may put a link there at any time.
+    """
+    descriptor = os.open(folder, _FOLDER)
+    try:
+        for part in filter(None, inside.split("/")):
+            above, descriptor = descriptor, os.open(part, _FOLDER, dir_fd=descriptor)
+            os.close(above)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _make_open(descriptor: int) -> None:
+    """Let the person list and change a folder."""
+    if hasattr(os, "O_PATH"):
+        Path(f"/proc/self/fd/{descriptor}").chmod(0o700)  # `fchmod` takes no descriptor of a closed folder
+    else:
+        os.fchmod(descriptor, 0o700)
 
 
 def _add_found(
@@ -195,6 +222,9 @@ def hold_new_repositories(folder: str, before: Guarded, after: Guarded) -> list[
     for repository, parts in after.parts.items():
         whole = Path(folder, repository)
         known = before.parts.get(earlier.get(after.identities.get(repository, (0, 0)), ""))
+        if known is None and whole.is_symlink():
+            said.append(f"{repository} would run programs on your machine: it is now {_hold(folder, repository)}")
+            continue
         if known is None and whole.name.lower() != ".git" and runs_programs(whole):
             held = _hold(folder, f"{repository}/HEAD")
             said.append(f"{repository} would run programs on your machine: its HEAD is now {held}")
@@ -207,11 +237,19 @@ def hold_new_repositories(folder: str, before: Guarded, after: Guarded) -> list[
 
 def _hold(folder: str, path: str) -> str:
     """Move a file or folder aside; return its new name."""
-    held = f"{path}-held-{secrets.token_hex(4)}"
+    inside, _, name = path.rpartition("/")
+    held = f"{name}-held-{secrets.token_hex(4)}"
     try:
-        if not os.access(Path(folder, path).parent, os.W_OK):
-            Path(folder, path).parent.chmod(0o700)  # a command has closed it
-        Path(folder, path).rename(Path(folder, held))
+        with _open_folder(folder, inside) as above:
+            try:
+                os.rename(name, held, src_dir_fd=above, dst_dir_fd=above)
+            except PermissionError:  # a command has closed it
+                _make_open(above)
+                os.rename(name, held, src_dir_fd=above, dst_dir_fd=above)
     except FileNotFoundError:  # another call has moved it
         return "gone"
-    return held
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        return "behind a link, which has come just now"
+    return f"{inside}/{held}".removeprefix("/")

@@ -12,7 +12,7 @@ import pytest
 
 from amplifier_sandbox.bubblewrap import Bubblewrap
 from amplifier_sandbox.contracts import Run, find_bash
-from amplifier_sandbox.protection import find_guarded
+from amplifier_sandbox.protection import find_guarded, hold_new_repositories
 from tests.programs import require
 
 if TYPE_CHECKING:
@@ -124,3 +124,60 @@ def test_nothing_is_mounted_through_a_link_that_comes_and_goes(swapped: str, lin
             swapping.kill()
     assert "KEY" not in "".join(said)
     require_unchanged(home)
+
+
+# the look afterwards
+
+OPEN = """
+import os, sys
+from pathlib import Path
+from amplifier_core.permissions import find_named_by_git, is_secret, read_regular, what_obeys
+from amplifier_sandbox.protection import find_guarded
+work = Path(sys.argv[1])
+if os.geteuid() == 0:
+    os.setuid(65534)  # for root, nothing is closed
+before = find_guarded(str(work))
+def swap(kind, path):
+    if not (work / "was").exists():
+        (work / "closed").rename(work / "was")
+        (work / "closed").symlink_to("../theirs")
+    return False
+find_guarded(str(work), swap, before)
+"""
+
+
+@pytest.mark.parametrize("parts", [[".git"], ["HEAD", "objects", "refs"]])
+def test_no_repository_outside_is_moved_aside(parts: list[str], tmp_path: Path) -> None:
+    for folder in ("work/a", "theirs"):
+        repository = tmp_path / folder / (".git" if parts == [".git"] else "")
+        for name in ("objects", "refs"):
+            (repository / name).mkdir(parents=True)
+        (repository / "HEAD").write_text("ref: refs/heads/main\n")
+        (repository / "config").write_text("[core]\n\tfsmonitor = ./run\n")
+    (tmp_path / "work" / "b").symlink_to("../theirs")
+    work = str(tmp_path / "work")
+    before = find_guarded(work)._replace(obeyed=(), parts={}, identities={})
+    after = find_guarded(work)
+    (tmp_path / "work" / "a").rename(tmp_path / "work" / "was")
+    (tmp_path / "work" / "b").rename(tmp_path / "work" / "a")
+    [said] = hold_new_repositories(work, before, after)
+    assert "is now behind a link, which has come just now" in said or "is now a-held-" in said
+    assert {path.name for path in (tmp_path / "theirs").iterdir()} >= set(parts)
+
+
+def test_no_folder_outside_is_opened(tmp_path: Path) -> None:
+    for each in (tmp_path / "work" / "closed", tmp_path / "theirs"):
+        each.mkdir(parents=True)
+        each.chmod(0o000)
+    (tmp_path / "work" / ".envrc").touch()
+    if os.geteuid() == 0:
+        for each in (tmp_path / "work", tmp_path / "work" / "closed", tmp_path / "theirs"):
+            os.chown(each, 65534, -1)
+        for above in (tmp_path, *tmp_path.parents):
+            above.chmod(above.stat().st_mode | 0o011)
+    done = subprocess.run(
+        [sys.executable, "-c", OPEN, str(tmp_path / "work")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "work" / "closed").is_symlink()
+    assert (tmp_path / "theirs").stat().st_mode & 0o777 == 0
