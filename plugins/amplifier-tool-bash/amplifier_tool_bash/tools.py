@@ -98,6 +98,9 @@ class Shell:
         self._background = Background(config.max_background)
         self._limits = make_limits(config.limits)
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._running: list[Guarded] = []
+        """What was guarded when each command in the background began."""
+        self._told: set[str] = set()
 
     def describe(self, arguments: Mapping[str, Any]) -> Iterable[Access]:
         """Return what a call of `bash` reaches; nothing for one that does not fit the schema, and is refused so."""
@@ -121,6 +124,7 @@ class Shell:
         if given["background"]:
             self._background.require_place()
         sandbox = await asyncio.to_thread(self._require_sandbox)
+        meanwhile = [] if sandbox.kind == "off" else await asyncio.to_thread(self._look_at_running)
         guarded = await asyncio.to_thread(self._find_guarded)
         run = Run(
             make_shell(self._limits, given["command"]),
@@ -136,10 +140,13 @@ class Shell:
         output = Output(self._config.max_output_chars)
         command = await self._start(launch, where, output)
         if given["background"]:
-            waiting = self._finish(command, output, None, sandbox, guarded)
-            return {"id": self._background.start(waiting, output), "status": "running"}
-        facts = await self._finish(command, output, given["timeout"], sandbox, guarded)
-        return {"output": output.take(), **facts}
+            waiting = self._finish_later(command, output, sandbox, guarded)
+            facts: dict[str, Any] = {"id": self._background.start(waiting, output), "status": "running"}
+        else:
+            facts = await self._finish(command, output, given["timeout"], sandbox, guarded)
+            facts = {"output": output.take(), **facts}
+        said = [*meanwhile, *facts.get("warnings", ())]
+        return {**facts, "warnings": said} if said else facts
 
     async def _start(self, launch: Launch, where: str, output: Output) -> Command | TerminalCommand:
         """Start a command: in a terminal of the editor where there is one, else here."""
@@ -168,6 +175,16 @@ class Shell:
         await self._background.close()
         if self._scratch is not None:
             await asyncio.to_thread(self._scratch.cleanup)
+
+    async def _finish_later(
+        self, command: Command | TerminalCommand, output: Output, sandbox: Sandbox, guarded: Guarded
+    ) -> dict[str, Any]:
+        """Wait for the end of a command in the background, and return the facts about it."""
+        self._running.append(guarded)
+        try:
+            return await self._finish(command, output, None, sandbox, guarded)
+        finally:
+            self._running.remove(guarded)
 
     async def _finish(
         self,
@@ -200,6 +217,13 @@ class Shell:
 
     def _look_again(self, before: Guarded) -> list[str]:
         return hold_new_repositories(self._folder, before, find_guarded(self._folder, self._is_released, before))
+
+    def _look_at_running(self) -> list[str]:
+        """Make harmless what is new since commands in the background began; return what was not yet said of it."""
+        said = [each for before in list(self._running) for each in self._look_again(before)]
+        new = [each for each in dict.fromkeys(said) if each not in self._told]
+        self._told.update(new)
+        return new
 
     def _find_where(self, given: str) -> str:
         """Return the folder of a command. Raises `InvalidInput` for one outside of the working folder."""

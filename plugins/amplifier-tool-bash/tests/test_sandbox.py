@@ -258,6 +258,23 @@ async def test_a_new_repository_that_would_run_programs_is_moved_aside(bash: Any
     assert f".git would run programs on your machine: it is now {held.name}" in result.output["warnings"]
 
 
+async def test_what_a_command_in_the_background_plants_is_moved_aside_before_the_next_call(
+    bash: Any, coordinator: ModuleCoordinator, work: Path
+) -> None:
+    os.mkfifo(work / "go")
+    plant = "read -r line <go; git config core.fsmonitor ./x; echo planted; sleep 4713.3"
+    one = {"id": (await bash(plant, background=True)).output["id"]}
+    git(work, "init", "-q")  # by the person
+    (work / ".envrc").touch()
+    said = (await bash("echo on >go")).output["warnings"]
+    assert sorted(said) == [".envrc is new: a shell obeys it", ".git is new: git obeys it"]
+    while "planted" not in (await coordinator.get("tools", "bash_output").execute(one)).output["output"]:
+        await asyncio.sleep(0.01)
+    result = await bash("true")
+    [held] = work.glob(".git-held-*")
+    assert result.output["warnings"] == [f".git would run programs on your machine: it is now {held.name}"]
+
+
 async def test_a_new_repository_with_plain_settings_stays_and_is_named(bash: Any, work: Path) -> None:
     result = await bash("git init -q && git remote add origin https://example.com/x.git && echo x >.envrc")
     assert sorted(result.output["warnings"]) == [".envrc is new: a shell obeys it", ".git is new: git obeys it"]
