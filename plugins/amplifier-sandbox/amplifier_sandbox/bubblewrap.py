@@ -108,9 +108,8 @@ def _mount(run: Run) -> Iterator[str]:
         "/tmp",
     )
     yield from ("--tmpfs", "/run", "--tmpfs", find_home())
-    for path in run.readable:
-        if not f"{path}/".startswith(f"{run.folder}/"):
-            yield from ("--ro-bind", path, path)
+    for path in run.find_readable():
+        yield from ("--ro-bind", path, path)
     if (outer := find_outer_repository(run.folder)) is not None:
         yield from ("--ro-bind", outer, outer)
     yield from ("--ro-bind" if run.is_read_only else "--bind", run.folder, run.folder)

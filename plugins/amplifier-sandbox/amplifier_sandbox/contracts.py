@@ -42,6 +42,10 @@ class Run(NamedTuple):
     supervised: bool = False
     """Whether a process that leaves its group ends with the program, too; the sandbox's first process ends all."""
 
+    def find_readable(self) -> list[str]:
+        """Return what is readable outside of the working folder; a path inside may have become a link meanwhile."""
+        return [path for path in self.readable if not f"{path}/".startswith(f"{self.folder}/")]
+
 
 class Launch(NamedTuple):
     """A process to start."""

@@ -72,7 +72,7 @@ class Landlock:
 
         program = make_filter((AF_INET, AF_INET6, AF_NETLINK) if run.network else ()) or b""
         orders = {
-            "readable": [*_SYSTEM, *(f"/etc/{name}" for name in _SETTINGS), *run.readable, run.folder],
+            "readable": [*_SYSTEM, *(f"/etc/{name}" for name in _SETTINGS), *run.find_readable(), run.folder],
             "writable": [*([] if run.is_read_only else [run.folder]), run.scratch, *_DEVICES],
             "network": run.network,
             "filter": program.hex(),

@@ -12,11 +12,14 @@ import pytest
 
 from amplifier_sandbox.bubblewrap import Bubblewrap
 from amplifier_sandbox.contracts import Run, find_bash
+from amplifier_sandbox.landlock import Landlock, find_version
 from amplifier_sandbox.protection import find_guarded, hold_new_repositories
 from tests.programs import require
 
 if TYPE_CHECKING:
-    from amplifier_sandbox.contracts import Launch
+    from collections.abc import Sequence
+
+    from amplifier_sandbox.contracts import Launch, Sandbox
 
 SWAP = """
 import ctypes, sys
@@ -26,6 +29,8 @@ while True:
     libc.renameat2(-100, swapped[0], -100, swapped[1], 2)
 """
 LOOK = "echo RUNS; cat ~/key */key .ssh/key; for each in ~/key a/key .ssh/key .env; do echo x >>$each; done"
+
+BUBBLEWRAP = Bubblewrap()
 
 
 @pytest.fixture
@@ -52,10 +57,12 @@ def work(tmp_path: Path) -> Path:
     return work
 
 
-def prepare(work: Path) -> Launch:
+def prepare(work: Path, sandbox: Sandbox = BUBBLEWRAP, readable: Sequence[str] = ()) -> Launch:
     """Look at the working folder, and return the process that runs a command in it."""
     shell = [find_bash(), "-c", LOOK]
-    return Bubblewrap().launch(Run(shell, str(work), str(work), guarded=find_guarded(str(work))))
+    return sandbox.launch(
+        Run(shell, str(work), str(work), readable=readable, guarded=find_guarded(str(work)), scratch=str(work))
+    )
 
 
 def run(launch: Launch) -> str:
@@ -123,6 +130,16 @@ def test_nothing_is_mounted_through_a_link_that_comes_and_goes(swapped: str, lin
         finally:
             swapping.kill()
     assert "KEY" not in "".join(said)
+    require_unchanged(home)
+
+
+@pytest.mark.skipif(find_version() == 0, reason="this kernel has no Landlock")
+def test_landlock_lets_nothing_be_read_for_a_link_in_the_working_folder(work: Path, home: Path) -> None:
+    launch = prepare(work, Landlock(), [str(work / "a")])
+    (work / "a").rename(work / "was")
+    (work / "b").rename(work / "a")
+    said = run(launch)
+    assert "RUNS" in said and "KEY" not in said
     require_unchanged(home)
 
 
