@@ -272,6 +272,7 @@ async def test_a_whole_answer_has_a_limit(serve: Any, where: str) -> None:
     service = await serve(wire.says("Good day").stall(after=4), max_retries=9, **config)
     caught = await failure(service, **request)
     assert "no whole answer in 0.5 s" in show_error(caught)
+    assert getattr(caught, "has_answered", False) == bool(service.heard("llm:stream_block_start"))
     assert len(service.heard("llm:stream_aborted")) == bool(service.heard("llm:stream_block_start"))
     await closed(service)
 

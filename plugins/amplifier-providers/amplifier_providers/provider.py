@@ -140,6 +140,8 @@ class SDKProvider(ABC, Generic[Client]):
             late = translator.make(
                 LLMTimeoutError, f"no whole answer in {limit:g} s (timeout)", "Try again, or raise it."
             )
+            if blocks.has_begun:
+                vars(late)["has_answered"] = True  # the service is there: events do not wait for it
             await blocks.abort(late)
             raise late from None
 

@@ -38,6 +38,11 @@ class BlockStream:
         self._task = task
         self._cancelling = task.cancelling() if task else 0
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the running attempt has a block."""
+        return int(self._place["block_index"]) >= 0
+
     def note_usage(self, read: Callable[[], Usage | None]) -> None:
         """Keep what the running attempt has used so far; before its end, a service may leave out some of it."""
         with suppress(AttributeError, TypeError, ValueError):
@@ -66,7 +71,7 @@ class BlockStream:
 
     async def abort(self, error: Exception) -> None:
         """Void the blocks of an attempt that failed, if there are any."""
-        if self._place["block_index"] >= 0:
+        if self.has_begun:
             problem = {"type": type(error).__name__, "msg": str(error)}
             self._place["block_index"] = -1
             await self._emit(ABORTED, {"request_id": self._place["request_id"], "error": problem})
