@@ -151,7 +151,10 @@ class SharedStore(DurableStore, Protocol):
         ...
 
     async def adopt(self, host: str, by: str) -> int:
-        """Give the deliveries that only `host` may claim to the host `by`; return their number. That host is gone."""
+        """Give the deliveries that only `host` may claim to the host `by`; return their number. That host is gone.
+
+        The states of triggers that end with `@HOST` are its own, and may be forgotten.
+        """
         ...
 
     # Leases of names.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..clock import SystemClock
 from ..errors import StaleEpoch
-from ..ids import validate_session_id
+from ..ids import BEFORE_HOST, validate_session_id
 from ..shared_stores import Lease, Presence, SharedDelivery, host_of
 from .memory_documents import copy_json
 from .memory_store import MemoryStore
@@ -173,6 +173,8 @@ class SharedMemoryStore(MemoryStore):
         adopted = [kept for kept in of_host if kept.delivery.state != "done"]
         for kept in adopted:
             kept.delivery = replace(_shared(kept), only_on=by)
+        for key in [each for each in self._states if each[1].endswith(f"{BEFORE_HOST}{host}")]:
+            del self._states[key]
         self._tell()
         return len(adopted)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.ids import BEFORE_HOST
 from amplifier_core.shared_stores import Lease, Presence, host_of
 
-from .deliveries import encode_events, indexed, span
+from .deliveries import encode_events, indexed, span, state_of
 from .part import Part
 from .rows import number_events
 from .values import dumps, loads, moment, plain, unplain
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from amplifier_core.events import SessionEvent
 
 _LEASES = "SELECT name, owner, epoch, until FROM @.leases WHERE until > @.clock() ORDER BY name"
+_OWN_TRIGGERS = "SELECT DISTINCT project, trigger FROM @.trigger_states WHERE right(trigger, length(%(end)s)) = %(end)s"
 _PROCESSES = "SELECT process, host, started, seen, facts FROM @.processes ORDER BY started, process"
 
 
@@ -69,8 +71,12 @@ class PostgresHosts(Part):
         ]
 
     async def adopt(self, host: str, by: str) -> int:
-        """Give the deliveries of a host that are not done to the host `by`."""
-        return int(await self._runner.write("adopt", {"host": plain(host), "by": plain(by)}))
+        """Give the deliveries of a host that are not done to the host `by`; forget what its own triggers have seen."""
+        adopted = int(await self._runner.write("adopt", {"host": plain(host), "by": plain(by)}))
+        for project, trigger in await self._runner.rows(_OWN_TRIGGERS, {"end": plain(f"{BEFORE_HOST}{host}")}):
+            nothing = state_of({}, merge=False)
+            await self._runner.write("save_state", {"project": project, "trigger": trigger, "state": nothing})
+        return adopted
 
     async def reserve(self, project: str, name: str, limit: int, period: float) -> float:
         """Take the first place of a rate that keeps `limit` within any `period` seconds. Raises `ValueError`."""

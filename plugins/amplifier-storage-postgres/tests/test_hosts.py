@@ -423,6 +423,14 @@ async def test_a_delivery_for_one_host_waits_for_that_host(store: PostgresStore)
     assert getattr(claimed, "owners", None) == ("two@b",)
 
 
+async def test_what_the_triggers_of_an_adopted_host_have_seen_is_forgotten(store: PostgresStore) -> None:
+    for trigger in ("files@a", "files@ba", "files"):
+        await store.save_trigger_state("/p", trigger, {"seen": 1})
+    await store.adopt("a", "b")
+    states = {each: await store.trigger_state("/p", each) for each in ("files@a", "files@ba", "files")}
+    assert states == {"files@a": {}, "files@ba": {"seen": 1}, "files": {"seen": 1}}
+
+
 async def test_the_owners_of_many_claims_are_the_last_ones(store: PostgresStore) -> None:
     await _enqueue(store)
     for number in range(23):
