@@ -60,15 +60,16 @@ class Site:
     dsn: str
     is_apart: bool = False
     """Whether the project has another path on each host."""
+    names: dict[str, str] = field(default_factory=dict)
+    """The names of projects otherwise."""
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
     lease: int = 2
 
     def environment(self, host: str) -> dict[str, str]:
         home = self.folder / host
         home.mkdir(mode=0o700, exist_ok=True)
-        config: dict[str, Any] = {"dsn": "env:DSN"}
-        if self.is_apart:
-            config["projects"] = {"shop": str(self.project(host))}
+        names = {"shop": str(self.project(host))} if self.is_apart else self.names
+        config = {"dsn": "env:DSN", "projects": names}
         storage = {"name": "storage-postgres", "config": config}
         settings = {"storage": storage, "hosts": {"lease": self.lease}}
         (home / "settings.yaml").write_text(json.dumps(settings))
@@ -204,6 +205,15 @@ def test_a_project_with_another_path_on_each_host_is_one_project(site: Site) -> 
     shown = site.data("web1", "ps")["background_sessions"]
     assert [(row["queue"], len(row["hosts"])) for row in shown] == [("shop/clerk", 2), ("shop/clock", 2)]
     assert site.run("office", "pause", "clerk").stderr == "shop/clerk is paused\n"
+
+
+def test_what_was_stored_before_its_project_had_a_name_is_told(site: Site) -> None:
+    assert site.run("web1", "trigger", "fire", "clerk", "--data", '{"n": 1}').returncode == exits.OK
+    assert site.run("web1", "worker", "--once").stderr.count("before `projects` named it") == 0
+    assert site.run("web1", "trigger", "fire", "clerk", "--data", '{"n": 2}').returncode == exits.OK
+    site.names = {"shop": str(site.folder / "shop")}
+    told = site.run("web1", "worker", "--once").stderr
+    assert f"waiting events (1) of {site.folder / 'shop'} were stored before `projects` named it shop" in told
 
 
 def test_a_worker_for_once_handles_what_waits_and_ends(site: Site) -> None:

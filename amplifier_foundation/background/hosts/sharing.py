@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 ALONE = 30.0
 """Seconds after which others need not wait any more for a process that is gone."""
 LOOK_EVERY = 0.05
+
+logger = logging.getLogger(__name__)
 
 
 @slotted
@@ -77,6 +80,8 @@ async def joining(
     facts = describe_process({bundle.name: bundle.digest for bundle in bundles}, projects)
     member = Member(store, role, float(read_settings().get("hosts.lease")), facts=facts)
     async with taking_part(member, projects):
+        for text in await store.left_behind() if hasattr(store, "left_behind") else ():
+            logger.warning("%s", text)
         yield member
 
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _LEASES = "SELECT name, owner, epoch, until FROM @.leases WHERE until > @.clock() ORDER BY name"
 _OWN_TRIGGERS = "SELECT DISTINCT project, trigger FROM @.trigger_states WHERE right(trigger, length(%(end)s)) = %(end)s"
+_WITHIN = "(project = %(path)s OR (project >= %(from)s AND project < %(to)s))"  # '0' follows '/'
+_UNDER = f"""SELECT (SELECT count(*) FROM @.sessions WHERE {_WITHIN}),
+    (SELECT count(*) FROM @.deliveries WHERE state IN ('pending', 'claimed') AND {_WITHIN})"""
 _PROCESSES = "SELECT process, host, started, seen, facts FROM @.processes ORDER BY started, process"
 
 
@@ -34,6 +37,19 @@ class PostgresHosts(Part):
     def shared_name(self, project: str) -> str:
         """Return the name of a project on all hosts: its path may be another one elsewhere."""
         return self._runner.projects.to_stored(project)
+
+    async def left_behind(self) -> list[str]:
+        """Return, in words, what was stored under the paths of folders before they got their names in `projects`."""
+        found = []
+        for name, folder in self._runner.pool.settings.projects.items():
+            within = {"path": folder.rstrip("/"), "from": f"{folder.rstrip('/')}/", "to": f"{folder.rstrip('/')}0"}
+            [(sessions, waiting)] = await self._runner.rows(_UNDER, within)
+            if sessions or waiting:
+                found.append(
+                    f"sessions ({sessions}) and waiting events ({waiting}) of {folder} were stored before `projects` "
+                    f"named it {name}, and are not found under that name. To reach them, take it out of `projects`"
+                )
+        return found
 
     async def lead(self, name: str, *, owner: str, lease: float) -> Lease | None:
         """Take a free name, or extend the own lease."""
