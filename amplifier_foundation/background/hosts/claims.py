@@ -60,6 +60,6 @@ async def keep_claim(member: Member, delivery: Delivery, claimed: float) -> NoRe
                 raise (StoreUnavailable if has_tried else ClaimOutlived)(
                     delivery.project,
                     f"the claim on delivery {delivery.delivery_id} was not renewed in time: its session ends here, "
-                    f"and another host takes it over ({error or 'no answer'})",
+                    f"and another host takes it over ({str(error) or 'no answer'})",
                 ) from error
-            logger.warning("the claim on %s was not renewed: %s", delivery.delivery_id, error or "no answer")
+            logger.warning("the claim on %s was not renewed: %s", delivery.delivery_id, str(error) or "no answer")

@@ -111,7 +111,7 @@ class Receiver:
         except TimeoutError:
             retry_after = 1
         if retry_after:
-            raise _later(503, "the event could not be stored", retry_after)
+            raise _later(503, "the event may not be stored, and counts once by its id", retry_after)
         if signed:
             self._signatures.mark_stored(signed)
         return Answer({"status": "accepted", "event_id": event.event_id}, 202)

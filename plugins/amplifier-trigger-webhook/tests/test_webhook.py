@@ -110,6 +110,7 @@ async def test_an_event_that_could_not_be_stored_is_answered_503(run: Run) -> No
         bench.failure = OSError("disk full")
         answer = await bench.post({})
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+    assert answer.body == {"error": "the event may not be stored, and counts once by its id; try again"}
 
 
 async def test_a_full_queue_is_answered_503_with_the_time_of_the_next_try(run: Run) -> None:
