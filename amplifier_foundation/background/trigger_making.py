@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.errors import AmplifierError, TriggerConfigError, UnknownName
 
+from ..sessions.presence import this_host
+from .keys import key_on_host
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from amplifier_core.loader import ModuleLoader
     from amplifier_core.plugins import Plugins
+    from amplifier_core.storage import DurableStore
     from amplifier_core.triggers import TriggerContext, TriggerSource
 
     from ..bundle.background_config import TriggerConfig
@@ -67,6 +71,18 @@ async def make_trigger(
 def is_local(declared: TriggerConfig, plugins: Plugins) -> bool:
     """Return whether a trigger watches what belongs to one host: the class of a registered trigger says `local`."""
     return declared.module in plugins.triggers and bool(getattr(plugins.triggers.get(declared.module), "local", False))
+
+
+async def take_over_state(store: DurableStore, project: str, name: str, key: str) -> dict[str, Any]:
+    """Return the state of a local trigger that a copy of the store has brought, and store it under `key`.
+
+    The key has the host on a shared store alone. Of several hosts, the first one takes the state.
+    """
+    former = key_on_host(name, this_host()) if key == name else name
+    if state := await store.trigger_state(project, former):
+        await store.save_trigger_state(project, key, state)
+        await store.save_trigger_state(project, former, {})
+    return state
 
 
 async def _mount_trigger(

@@ -18,11 +18,10 @@ from amplifier_core.triggers import TriggerContext, TriggerEvent
 from amplifier_core.utils.secrets import redact_text
 
 from ..sessions.documents import find_documents
-from ..sessions.presence import this_host
 from .keys import key_on_host
 from .log_events import TRIGGER_ERROR
 from .tasks import first_cause
-from .trigger_making import is_local, make_trigger, stop_trigger
+from .trigger_making import is_local, make_trigger, stop_trigger, take_over_state
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -93,19 +92,11 @@ class Watch:
         return await make_trigger(self.declared, context, engine.plugins, engine.parent.loader, engine.trigger_loader)
 
     async def _read_state(self) -> dict[str, Any]:
-        """Return the stored state; a local trigger takes over the one that a copy of the store has brought.
-
-        It has the name of the host on a shared store alone. Of several hosts, the first one takes it.
-        """
-        store, project = self.engine.store, self.background.project
-        state = await store.trigger_state(project, self._state_key)
+        store, project, key = self.engine.store, self.background.project, self._state_key
+        state = await store.trigger_state(project, key)
         if state or not self._is_local:
             return state
-        key = self.name if self.engine.member is not None else key_on_host(self.name, this_host())
-        if state := await store.trigger_state(project, key):
-            await self._save(state)
-            await store.save_trigger_state(project, key, {})
-        return state
+        return await take_over_state(store, project, self.name, key)
 
     async def _save(self, state: Mapping[str, Any], *, merge: bool = False) -> None:
         await self.engine.store.save_trigger_state(self.background.project, self._state_key, state, merge=merge)
