@@ -58,17 +58,15 @@ async def take_answer(store: SharedStore, key: str) -> Mapping[str, Any] | None:
     return document.data
 
 
-async def withdraw(store: SharedStore, key: str) -> bool:
-    """Delete a command, answered or not; return whether there was one without an answer."""
+async def withdraw(store: SharedStore, key: str) -> None:
+    """Delete a command, answered or not."""
     document = await _documents(store).document(_EVERYWHERE, COLLECTION, key)
-    if document is None:
-        return False
-    change = DocumentChange(_EVERYWHERE, COLLECTION, key, None, document.version)
-    try:
-        await _documents(store).write_documents([change])
-    except DocumentConflict:  # it was answered meanwhile
-        return await withdraw(store, key)
-    return bool(document.data["state"] == "asked")
+    if document is not None:
+        change = DocumentChange(_EVERYWHERE, COLLECTION, key, None, document.version)
+        try:
+            await _documents(store).write_documents([change])
+        except DocumentConflict:  # it was answered meanwhile
+            await withdraw(store, key)
 
 
 def _documents(store: SharedStore) -> DocumentStore:

@@ -99,31 +99,27 @@ async def change_elsewhere(store: SharedStore, verb: str, name: str, project: st
         for each in processes if where == project else ():
             command = {"name": queue, "project": shared_name(store, project)}
             asked[await send_command(store, each.process, verb, command)] = (each.host, queue)
-    waiting = {asyncio.create_task(_await_answer(store, key, host)): queue for key, (host, queue) in asked.items()}
-    is_stored, changed = VERBS[verb] is not None, set[str]()
+    changed, end, is_enough = set[str](), time.monotonic() + PATIENCE, False
     try:
-        for task in await _answered(waiting, is_stored=is_stored):
-            await task
-            changed.add(waiting.pop(task))
+        while asked and time.monotonic() < end:
+            for key, (host, queue) in [*asked.items()]:
+                if await _read_answer(store, key, host) is not None:
+                    changed.add(queue)
+                    del asked[key]
+            was_enough, is_enough = is_enough, bool(VERBS[verb]) and changed >= {queue for _, queue in asked.values()}
+            if is_enough and not was_enough:
+                end = min(end, time.monotonic() + SOON)
+            if asked:
+                await SystemClock().sleep(LOOK_EVERY)
     finally:
-        for task in waiting:
-            task.cancel()
-        silent = sorted({host for key, (host, _) in asked.items() if await withdraw(store, key)})
-    if silent and not (is_stored and changed.issuperset(waiting.values())):
-        raise _explain_silence(", ".join(silent), changed)
+        for key in asked:
+            await withdraw(store, key)
+    silent = ", ".join(sorted({host for host, _ in asked.values()}))
+    if silent and not is_enough:
+        raise _explain_silence(silent, changed)
     if silent:
-        logger.warning("host %s does not answer; it follows as soon as it does", ", ".join(silent))
+        logger.warning("host %s does not answer; it follows as soon as it does", silent)
     return sorted(changed)
-
-
-async def _answered(waiting: Mapping[asyncio.Task[Any], str], *, is_stored: bool) -> list[asyncio.Task[Any]]:
-    """Return those that have ended when all have, or enough: one of each queue, and the others a little later."""
-    left, end = set(waiting), time.monotonic() + PATIENCE
-    while left and (seconds := end - time.monotonic()) > 0:
-        _, left = await asyncio.wait(left, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if is_stored and {waiting[each] for each in left} <= {waiting[each] for each in waiting if each not in left}:
-            end = min(end, time.monotonic() + SOON)
-    return [each for each in waiting if each not in left]
 
 
 async def cancel_elsewhere(store: SharedStore, session_id: str, by: str) -> dict[str, Any] | None:
@@ -150,11 +146,16 @@ async def cancel_elsewhere(store: SharedStore, session_id: str, by: str) -> dict
 
 async def _await_answer(store: SharedStore, key: str, host: str) -> Mapping[str, Any]:
     """Wait for the answer to a command. Raises `SessionConflict` with the words of a host that refuses."""
+    while (answer := await _read_answer(store, key, host)) is None:
+        await SystemClock().sleep(LOOK_EVERY)
+    return answer
+
+
+async def _read_answer(store: SharedStore, key: str, host: str) -> Mapping[str, Any] | None:
     from amplifier_core.errors import SessionConflict
 
-    while (answer := await take_answer(store, key)) is None:
-        await SystemClock().sleep(LOOK_EVERY)
-    if answer["state"] == "refused":
+    answer = await take_answer(store, key)
+    if answer is not None and answer["state"] == "refused":
         raise SessionConflict(host, str(answer.get("error")))
     return answer
 
