@@ -62,7 +62,7 @@ class Renewing:
                 if member is not None:
                     from .hosts.claims import keep_claim
 
-                    await keep_claim(member, running.delivery, asked)
+                    await keep_claim(member, running, asked)
                 await clock.sleep(self._due - clock.monotonic())
                 if self._running is not None and clock.monotonic() >= self._due:
                     await self._renew(running := self._running)

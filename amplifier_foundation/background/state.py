@@ -112,6 +112,8 @@ class Running:
     """The session of the attempt, once it is prepared."""
     is_over: bool = False
     """Whether the session has ended, and its end is being stored."""
+    hung: bool = False
+    """Whether nobody has tried to renew the claim since its last renewal: true at its end if this process hung."""
     lost: Exception | None = None
     """Why the claim is given up here: others may have the delivery."""
     cancelled_by: str = ""

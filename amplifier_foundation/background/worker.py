@@ -192,7 +192,7 @@ class Worker:
         """Make one attempt, and renew the claim meanwhile."""
         from .handling import attempt_delivery
 
-        cause: BaseException | None = None
+        problem = ""
         await self.background.cancel_stale(delivery)
         attempt = asyncio.create_task(attempt_delivery(self.engine, self.background, delivery))
         self.background.running[delivery.delivery_id] = running = Running(delivery, attempt)
@@ -206,21 +206,21 @@ class Worker:
         except* StaleEpoch as stale:
             logger.info("%s", first_cause(stale))
         except* StoreUnavailable as errors:
-            cause = first_cause(errors)
+            problem = str(first_cause(errors))
         finally:
             self.renewing.end()
             self.background.finish(delivery)
-        if cause is not None:
-            await self._put_back(delivery, cause)
+        if problem:
+            await self._put_back(running, problem)
 
-    async def _put_back(self, delivery: Delivery, cause: BaseException) -> None:
+    async def _put_back(self, running: Running, problem: str) -> None:
         """Give a delivery back once the store can be written, or leave it to the next start.
 
         This counts no attempt: the store failed, not the delivery. One that another host has counted meanwhile is told
         as lost. A store that takes claims may still have no room for an answer, which is paid for each time: the pauses
         until sessions begin again grow.
         """
-        problem, unstored = str(cause), self.background.unstored
+        delivery, unstored = running.delivery, self.background.unstored
         pause = min(LONGEST_PAUSE, STORE_PAUSE * 2.0**unstored.failures)
         due = unstored.add(delivery.delivery_id, self.engine.clock.now(), pause)
         while not self.background.stopping:
@@ -228,8 +228,8 @@ class Worker:
             try:
                 await self._give_back(delivery, problem, due)
             except StaleEpoch:  # the write had succeeded, or the lease is over
-                if self.engine.member is not None:
-                    self.engine.member.note_loss(delivery, cause)
+                if self.engine.member is not None and not (running.hung and running.lost is not None):
+                    self.engine.member.note_loss(delivery)
                 return
             except StoreUnavailable as error:
                 problem = str(error)

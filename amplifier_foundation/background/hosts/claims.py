@@ -10,16 +10,11 @@ from amplifier_core.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from amplifier_core.shared_stores import SharedStore
-    from amplifier_core.storage import Delivery
 
     from ..state import Running
     from .member import Member
 
 logger = logging.getLogger(__name__)
-
-
-class ClaimOutlived(StoreUnavailable):
-    """This process was not there to renew a claim in time: it was frozen, or a call held it up."""
 
 
 class ClaimedStore:
@@ -39,25 +34,25 @@ class ClaimedStore:
         return getattr(self._store, name)
 
 
-async def keep_claim(member: Member, delivery: Delivery, claimed: float) -> NoReturn:
+async def keep_claim(member: Member, running: Running, claimed: float) -> NoReturn:
     """Renew a claim until cancelled; `claimed` is when it was asked for, in seconds of the monotonic clock.
 
     Raises `StaleEpoch` when another process has taken it over, and `StoreUnavailable` when most of the lease is over
-    without a renewal: the work must end here before it begins elsewhere; `ClaimOutlived` if nobody tried to renew it.
+    without a renewal: the work must end here before it begins elsewhere. `running` notes whether nobody tried to.
     """
-    clock, has_tried = member.clock, False
+    clock, delivery, running.hung = member.clock, running.delivery, True
     while True:
         until = claimed + member.claims_for
         await clock.sleep(min(member.lease / 3, until - clock.monotonic()))
         asked = clock.monotonic()
-        has_tried = has_tried or asked < until
+        running.hung = running.hung and asked >= until
         try:
             async with asyncio.timeout(max(0.0, until - asked)):
                 await member.store.renew(delivery, lease=member.lease)
-            claimed, has_tried = asked, False
+            claimed, running.hung = asked, True
         except (StoreUnavailable, TimeoutError) as error:
             if clock.monotonic() >= until:
-                raise (StoreUnavailable if has_tried else ClaimOutlived)(
+                raise StoreUnavailable(
                     delivery.project,
                     f"the claim on delivery {delivery.delivery_id} was not renewed in time: its session ends here, "
                     f"and another host takes it over ({str(error) or 'no answer'})",

@@ -107,14 +107,11 @@ class Member:
         facts |= {"lease": self.lease, "lost": dict(self.lost)}
         await self.store.present(self.process, facts)
 
-    def note_loss(self, delivery: Delivery, cause: BaseException) -> None:
-        """Tell with the next sign that a claim was lost: by a failure of the store, not because this process hung."""
-        from .claims import ClaimOutlived
-
-        if not isinstance(cause, ClaimOutlived):
-            self.lost[delivery.delivery_id] += 1
-            if len(self.lost) > MOST_LOST:
-                del self.lost[next(iter(self.lost))]
+    def note_loss(self, delivery: Delivery) -> None:
+        """Tell with the next sign that a claim was lost while the store could not be used."""
+        self.lost[delivery.delivery_id] += 1
+        if len(self.lost) > MOST_LOST:
+            del self.lost[next(iter(self.lost))]
 
     async def count_lost(self, delivery: Delivery) -> int:
         """Return how many claims of a delivery were lost by processes that could not use the store."""
