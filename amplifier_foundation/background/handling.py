@@ -40,8 +40,8 @@ async def _try_once(
     if engine.member is not None and delivery.attempts > 1:
         end.lost = await engine.member.count_lost(delivery)
     if end.attempts > background.config.max_attempts:
-        times = end.attempts - 1
-        await end.give_up(f"the process ended {times} times while it was handled, or did not renew its claim in time")
+        frozen = ", or did not renew its claim in time" if engine.member is not None else ""
+        await end.give_up(f"the process ended {end.attempts - 1} times while it was handled{frozen}")
         return
     approvals = make_inbox(engine, background, delivery)
     if questions := await approvals.begin():
