@@ -116,7 +116,9 @@ class Account:
 
 async def fork_metadata(store: SessionStore, source: SessionRecord) -> dict[str, Any]:
     """Return the metadata of a new fork about the spending before it: of its source, alone and with its tree."""
-    below = await read_below(store, source.session_id)
+    from .uncounted import count_all
+
+    source, *below = await count_all(store, [source, *await read_below(store, source.session_id)])
     if not below and source.metadata.keys().isdisjoint((LEDGER, BEFORE_FORK, TREE_BEFORE_FORK)):
         return {}
     own = Ledger.of(source.metadata, BEFORE_FORK)

@@ -62,6 +62,11 @@ class SessionRecorder:
         self._times = CallTimes(session)
         self.held = HeldCalls(self)
 
+    @property
+    def stored(self) -> int | None:
+        """The number of stored messages; None if they are stored at the end alone."""
+        return self._recorded if self._events else None
+
     def attach(self) -> None:
         """Begin to record at every checkpoint."""
         for event in self._events:

@@ -24,10 +24,17 @@ if TYPE_CHECKING:
     from amplifier_core.storage import SessionRecord, SessionStore
 
 COUNTED = "counted"
-"""The member of a record's metadata with the number of its messages that its ledger and its usage count.
+"""The member of a record's metadata: the number of its messages that its ledger and its usage count, and the number of
+requests in that ledger.
 
 Without it they count all messages, unless the first turn has not ended: then none but those of the source of a fork.
+A ledger with another number of requests has gone on without this member, and counts all messages.
 """
+
+
+def counted(messages: int | None, ledger: Ledger | None = None) -> list[int] | None:
+    """Return the member beside a ledger that counts so many stored messages; None if their number is unknown."""
+    return None if messages is None else [messages, ledger.sum().usage.requests if ledger is not None else 0]
 
 
 async def count_answers(store: SessionStore, record: SessionRecord) -> SessionRecord:
@@ -46,14 +53,15 @@ async def count_answers(store: SessionStore, record: SessionRecord) -> SessionRe
     if not usage.requests:
         return record
     usage += read_spent(record.metadata).usage or Usage()
-    changes = {USAGE: usage.to_dict(), LEDGER: ledger.to_dict(), COUNTED: record.message_count}
+    changes = {USAGE: usage.to_dict(), LEDGER: ledger.to_dict(), COUNTED: counted(record.message_count, ledger)}
     return replace(record, metadata={**record.metadata, **changes})
 
 
 async def resumed_record(store: SessionStore, record: SessionRecord) -> SessionRecord:
     """Return the record of a session that goes on: all its messages are counted from now on."""
     record = await count_answers(store, record)
-    return replace(record, metadata={**record.metadata, COUNTED: record.message_count})
+    known = counted(record.message_count, Ledger.of(record.metadata))
+    return replace(record, metadata={**record.metadata, COUNTED: known})
 
 
 async def count_all(store: SessionStore, records: Iterable[SessionRecord]) -> list[SessionRecord]:
@@ -68,7 +76,7 @@ async def count_all(store: SessionStore, records: Iterable[SessionRecord]) -> li
 
 def _counted_length(record: SessionRecord) -> int:
     at, metadata = record.metadata.get(COUNTED), record.metadata
-    if isinstance(at, int):
-        return at
+    if isinstance(at, list):
+        return at[0] if at == counted(at[0], Ledger.of(metadata)) else record.message_count
     is_first = record.status == "running" and LEDGER not in metadata and USAGE not in metadata
     return record.fork_at or 0 if is_first and not is_run(record) else record.message_count

@@ -24,7 +24,7 @@ from amplifier_core.frozen import frozen
 from ..sessions.accounts import Account
 from ..sessions.costs import USAGE, read_spent
 from ..sessions.ledger import LEDGER, Ledger, OpenLedger, Spending, day_of
-from ..sessions.uncounted import COUNTED
+from ..sessions.uncounted import COUNTED, counted
 from ..sessions.usage import Usage
 
 if TYPE_CHECKING:
@@ -195,7 +195,6 @@ class BudgetGuard:
         is_top: bool = False,
     ) -> None:
         self.ledger = OpenLedger(metadata, meter, clock)
-        self._session = session
         self._session_id = session.session_id
         self._meter = meter
         self._used_before = read_spent(metadata).usage or Usage()
@@ -253,7 +252,8 @@ class BudgetGuard:
         units = {unit for budget in self._budgets for unit in budget.limits.amounts}
         if units & {"usd", "tokens"}:
             self._warn_of_unknown(ledger, units)
-        return {LEDGER: ledger.to_dict(), COUNTED: len(await self._session.history())}
+        stored = self._recorder.stored if self._recorder is not None else None
+        return {LEDGER: ledger.to_dict(), COUNTED: counted(stored, ledger)}
 
     def _warn_of_unknown(self, ledger: Ledger, units: set[str]) -> None:
         used: dict[str, Usage] = {}

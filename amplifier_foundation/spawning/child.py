@@ -25,7 +25,7 @@ from ..sessions.origins import ORIGIN, origin_below, origin_of_fork, origin_of_r
 from ..sessions.recording import shield_to_completion
 from ..sessions.records import new_record, resume_changes
 from ..sessions.stored_history import turns_so_far
-from ..sessions.uncounted import COUNTED, resumed_record
+from ..sessions.uncounted import COUNTED, counted, resumed_record
 from ..sessions.untrusted import UNTRUSTED, taint_of
 from ..sessions.working_dir import PROJECT_CAPABILITY
 from .family import TREE, Family, Tree
@@ -217,7 +217,7 @@ async def _create(spawn: Spawn, store: SessionStore, source: str | None) -> None
     tree: Tree | None = spawn.capabilities.get(TREE)
     own: dict[str, Any] = {} if tree is None else {"created": tree.clock.now()}  # on a shared store, the store's time
     if begun > spawn.recorded:  # the answers in a copied history are counted where they were given
-        spawn.metadata = {**spawn.metadata, COUNTED: begun}
+        spawn.metadata = {**spawn.metadata, COUNTED: counted(begun)}
     record = new_record(
         spawn.prepared,
         spawn.request.session_id,

@@ -141,3 +141,37 @@ def test_a_killed_process_of_a_session_is_counted(amplifier: Any, deadly: Path, 
     assert (total["requests"], total["cost_usd"]) == (3, "0.75")
     listed = json.loads(amplifier("session", "list", "--json").stdout)["data"]
     assert [each["usage"]["requests"] for each in listed if each["message_count"]] == [3]
+
+
+SHORT = """
+class Short:
+    def __init__(self): self.messages = []
+    async def add_message(self, message): self.messages.append(dict(message))
+    async def get_messages(self): return list(self.messages)
+    async def set_messages(self, messages): self.messages = list(messages)
+    async def clear(self): self.messages = []
+    async def get_messages_for_request(self, token_budget=None, provider=None):
+        if len(self.messages) > 4: self.messages = self.messages[-2:]
+        return list(self.messages)
+
+async def mount(coordinator, config):
+    await coordinator.mount("context", Short())
+"""
+
+
+def test_the_answers_that_a_context_forgets_count_once(amplifier: Any, priced: Path) -> None:
+    (priced / "short.py").write_text(SHORT)
+    plan = json.loads((priced / "bundle.md").read_text().split("---\n")[1])
+    plan["session"] = {"context": {"module": "context-short", "source": "./short.py"}}
+    (priced / "bundle.md").write_text(f"---\n{json.dumps(plan)}\n---\n")
+    for number in range(1, 7):
+        assert amplifier("run", *(["--resume", "last"] if number > 1 else []), "large").returncode == 0
+        assert json.loads(amplifier("cost", "--json").stdout)["data"]["total"]["requests"] == number
+
+
+def test_a_fork_of_a_killed_session_has_spent_what_that_has(amplifier: Any, deadly: Path) -> None:
+    assert amplifier("run", "go").returncode == -9
+    plan = json.loads((deadly / "bundle.md").read_text().split("---\n")[1])
+    (deadly / "bundle.md").write_text(f"---\n{json.dumps(plan | {'session': {'budget': {'usd': 0.5}}})}\n---\n")
+    forked = amplifier("run", "--fork", "last", "--accept", "go on")
+    assert (forked.returncode, "$0.50 of $0.5" in forked.stderr) == (7, True), forked.stderr

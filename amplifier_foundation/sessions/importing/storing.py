@@ -26,7 +26,7 @@ from ..forks import ForkPlace, fork_there
 from ..history import final_answer, is_user_turn
 from ..lock import holder_of, session_lock
 from ..presence import refuse_occupied
-from ..uncounted import COUNTED
+from ..uncounted import COUNTED, counted
 from ..untrusted import UNTRUSTED
 from ..usage import Usage
 from .sources import make_id
@@ -212,7 +212,7 @@ class SessionImporter:
                 at = await self._store.append(place.session_id, fresh, at=at)
         record = await self._store.get(place.session_id)
         status: Status = "completed" if final_answer([whole.last or {}]) is not None else "interrupted"
-        spent = {COUNTED: at, **({USAGE: usage.to_dict()} if usage.requests else {})}
+        spent = {COUNTED: counted(at), **({USAGE: usage.to_dict()} if usage.requests else {})}
         metadata = {**record.metadata, **about, **spent}
         await self._store.update(place.session_id, status=status, turn_count=whole.turns, metadata=metadata)
 
