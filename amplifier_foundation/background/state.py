@@ -359,4 +359,5 @@ class Engine:
 
     def backoff(self, attempt: int, base: float, cap: float) -> float:
         """Return seconds to wait before attempt number `attempt` + 1: full jitter under an exponential bound."""
-        return self.random.uniform(0.0, min(cap, base * 2.0 ** max(0, attempt - 1)))
+        doublings = min(max(0, attempt - 1), 100)  # an outage may last for thousands; 2.0**1024 is no number
+        return self.random.uniform(0.0, min(cap, base * 2.0**doublings))

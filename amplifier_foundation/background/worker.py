@@ -221,7 +221,7 @@ class Worker:
         until sessions begin again grow.
         """
         delivery, unstored = running.delivery, self.background.unstored
-        pause = min(LONGEST_PAUSE, STORE_PAUSE * 2.0**unstored.failures)
+        pause = min(LONGEST_PAUSE, STORE_PAUSE * 2.0 ** min(unstored.failures, 10))  # 2.0**1024 is no number
         due = unstored.add(delivery.delivery_id, self.engine.clock.now(), pause)
         while not self.background.stopping:
             await self._wait_for_store(problem)

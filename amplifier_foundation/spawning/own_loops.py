@@ -250,11 +250,15 @@ class Fence:
 
 
 class FencedStore:
-    """A store for one session: `store` itself until the fence closes."""
+    """A store for one session: `store` itself until the fence closes, also to `isinstance`."""
 
     def __init__(self, store: SessionStore, fence: Fence) -> None:
         self._store = store
         self._fence = fence
+
+    @property  # type: ignore[misc]  # since Python 3.12, a protocol does not ask `__getattr__`
+    def __class__(self) -> type[SessionStore]:  # type: ignore[override]
+        return self._store.__class__
 
     def __getattr__(self, name: str) -> Any:
         self._fence.check()

@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 class ClaimedStore:
     """A store for the session of a delivery until its claim is given up here; from then on it raises why.
 
+    To `isinstance` it is the store itself.
+
     The session is cut then, and its last messages tell so: a server that answers again would carry out their write
     before anybody else takes the delivery over, and the next attempt would find its open calls answered.
     """
@@ -27,6 +29,10 @@ class ClaimedStore:
     def __init__(self, store: SharedStore, running: Running) -> None:
         self._store = store
         self._running = running
+
+    @property  # type: ignore[misc]  # since Python 3.12, a protocol does not ask `__getattr__`
+    def __class__(self) -> type[SharedStore]:  # type: ignore[override]
+        return self._store.__class__
 
     def __getattr__(self, name: str) -> Any:
         if self._running.lost is not None:

@@ -98,7 +98,7 @@ class Connection:
             self._failures = 1 if loop.time() - begun > WHOLE else self._failures + 1
             if self._failures > 1:
                 self._failing.set()
-            pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE) * random.uniform(0.75, 1.0)
+            pause = min(FIRST_PAUSE * 2 ** min(self._failures - 1, 10), LONGEST_PAUSE) * random.uniform(0.75, 1.0)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._closing.wait()

@@ -469,6 +469,11 @@ async def test_a_model_whose_answers_have_no_room_in_the_store_is_asked_ever_mor
         assert {each.attempts for each in await bench.deliveries()} == {1}
 
 
+async def test_what_has_failed_for_days_is_still_tried_again(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        assert 0.0 <= bench.manager._engine.backoff(100_000, base=0.5, cap=60.0) <= 60.0
+
+
 async def test_a_store_that_cannot_be_used_is_asked_once_in_a_while(open_bench: OpenBench, store: DurableStore) -> None:
     faulty = Faulty(store, "commit", "nack")
     async with open_bench(faulty) as bench:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_core.testing import MemoryStore
 from amplifier_core.triggers import TriggerEvent, TriggerType
+from amplifier_foundation.background.partial_store import complete_store
 from amplifier_foundation.events import EventRouter
 from amplifier_foundation.paths import project_of
 from amplifier_foundation.sessions.session_storage import SessionStorageAdapter
@@ -15,7 +16,7 @@ from amplifier_foundation.spawning.own_loops import Fence, FencedStore
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from amplifier_core.storage import SessionStore
+    from amplifier_core.storage import DurableStore, SessionStore
 
 
 def _offered(store: Any, router: EventRouter | None, folder: Path, cause: TriggerEvent | None = None) -> dict[str, Any]:
@@ -41,3 +42,9 @@ def test_only_a_store_with_documents_offers_them(tmp_path: Path) -> None:
     assert ["documents" in _offered(store, EventRouter(), tmp_path) for store in without] == [False, False]
     fenced = FencedStore(cast("SessionStore", MemoryStore()), Fence("s", lambda *_: None))
     assert ["documents" in _offered(store, None, tmp_path) for store in (MemoryStore(), fenced)] == [True, True]
+
+
+def test_a_fenced_store_is_one_with_an_inbox_also_where_a_protocol_asks_its_class_alone() -> None:
+    fenced = FencedStore(cast("SessionStore", MemoryStore()), Fence("s", lambda *_: None))
+    assert fenced.__class__ is MemoryStore
+    assert complete_store(cast("DurableStore", fenced)) is fenced
