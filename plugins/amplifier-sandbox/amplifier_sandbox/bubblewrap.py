@@ -67,6 +67,7 @@ class Bubblewrap:
             "options": [bwrap, *_confine(run), *_mount(run)],
             "rest": ["--seccomp", str(filter), "--chdir", run.where, "--", *run.argv],
             "folder": run.folder,
+            "starter": mounting.find_starter(),
             "guarded": list(_guard(run.folder, run.guarded or Guarded((), (), True, {}, {}), run.fixed)),
         }
         for descriptor, content in ((filter, program), (orders, marshal.dumps(given))):
@@ -123,9 +124,10 @@ def _guard(folder: str, guarded: Guarded, fixed: Sequence[str]) -> Iterator[tupl
     for path, parts in guarded.parts.items():
         whole = Path(folder, path)
         if whole.is_dir() and not whole.is_symlink() and not is_linked(str(whole)):
-            mounts[path] = WRITABLE
+            if path != ".":  # the working folder is a mount, and another one would cover what is guarded in it
+                mounts[path] = WRITABLE
             mounts |= {f"{path}/{part}": READ_ONLY for part in parts}
     real = [path for path in fixed if os.path.realpath(path) == path]
     mounts |= dict.fromkeys((path[len(folder) + 1 :] for path in real), READ_ONLY)
-    yield from sorted(mounts.items(), key=lambda mount: (mount[0] != ".", mount[0].count("/")))
+    yield from sorted(mounts.items(), key=lambda mount: mount[0].count("/"))
     yield from ((path, EMPTY) for path in guarded.secret)

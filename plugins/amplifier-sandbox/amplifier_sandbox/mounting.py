@@ -7,8 +7,11 @@ enters its namespaces, opens each guarded file part by part, and mounts what it 
 those of <asm-generic/unistd.h>, <linux/mount.h> and <linux/sched.h>. It imports little: it starts before each command.
 """
 
+# ruff: noqa: PTH110, PTH116, PTH123, SIM105
+
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import ctypes
 import marshal
 import os
@@ -17,7 +20,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, NoReturn
 
 READ_ONLY, WRITABLE, EMPTY = "read-only", "writable", "empty"
 """How a guarded file is mounted."""
@@ -25,7 +28,8 @@ _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 _CLONE, _RECURSIVE, _ITSELF, _FROM_AND_TO_ITSELF, _NO_WRITES = 1, 0x8000, 0x1000, 0x44, 1
 _SPACES = (("user", 0x10000000), ("mnt", 0x20000))
 _LOCAL, _STREAM, _CLOSED_BY_EXEC, _OF_WRITES = 1, 1, 0o2000000, 1
-_IGNORED_BY_PYTHON, _KILL = (13, 25), 9  # SIGPIPE, SIGXFSZ
+_IGNORED_BY_PYTHON, _KILL, _END = (13, 25), 9, 15  # SIGPIPE, SIGXFSZ
+_AT_END_OF_PARENT = 1
 _LINK = 0o12
 _OWN = "/.sandbox"
 """A folder of the sandbox: an empty file, and two to wait for each other."""
@@ -33,9 +37,12 @@ _OWN = "/.sandbox"
 
 def main(orders: int) -> None:
     """Become bubblewrap; a child guards the files, and lets it go on."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_AT_END_OF_PARENT, _KILL)  # as bubblewrap does, later
     with open(orders, "rb") as stream:
         given = marshal.load(stream)
-    libc = ctypes.CDLL(None, use_errno=True)
+    if _is_orphan(*given["starter"]):
+        sys.exit(1)
     for number in _IGNORED_BY_PYTHON:
         libc.signal(number, None)
     try:
@@ -47,10 +54,14 @@ def main(orders: int) -> None:
     ready = (ctypes.c_int * 2)()
     _call(libc.socketpair(_LOCAL, _STREAM | _CLOSED_BY_EXEC, 0, ready))
     libc.shutdown(ready[0], _OF_WRITES)
-    inherited = (ready[1], waiting, saying)
+    inherited, own_pid = (ready[1], waiting, saying), os.getpid()
     if os.fork() == 0:
         for each in inherited:
             os.close(each)
+        _signal.signal(_END, lambda *_: _give_up(said))
+        libc.prctl(_AT_END_OF_PARENT, _END)
+        if os.getppid() != own_pid:
+            os._exit(1)
         os.read(ready[0], 1)  # the end: bubblewrap has closed the other side
         _help(libc, given, folder, os.read(said, 1 << 16).decode())
     for each in inherited:
@@ -63,20 +74,53 @@ def main(orders: int) -> None:
 
 def _help(libc: ctypes.CDLL, given: dict[str, Any], folder: tuple[int, int], said: str) -> None:
     """Guard the files in the namespaces of bubblewrap, and end; it is killed where that cannot be done."""
-    pid = said.partition('"child-pid": ')[2].partition(",")[0].strip(" \n}")
+    pid = _find_pid(said)
     try:
-        spaces = [(os.open(f"/proc/{int(pid)}/ns/{name}", os.O_RDONLY), flag) for name, flag in _SPACES]
-    except (ValueError, FileNotFoundError, ProcessLookupError):
+        spaces = [(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY), flag) for name, flag in _SPACES]
+    except (FileNotFoundError, ProcessLookupError):
         os._exit(1)  # bubblewrap has ended, and said why
+    except OSError as error:
+        _refuse(pid, error)
     try:
         for space, flag in spaces:
             _call(libc.setns(space, flag))
         _guard(libc, given, folder)
     except OSError as error:
-        os.kill(int(pid), _KILL)
-        os.write(2, f"{_explain(error)}\n".encode())
-        os._exit(1)
+        _refuse(pid, error)
     os._exit(0)
+
+
+def _refuse(pid: int, error: OSError) -> NoReturn:
+    os.kill(pid, _KILL)
+    os.write(2, f"{_explain(error)}\n".encode())
+    os._exit(1)
+
+
+def _give_up(said: int) -> NoReturn:
+    """End when bubblewrap has been killed, and what it has begun with it: that would wait for ever."""
+    os.set_blocking(said, False)
+    try:
+        os.kill(_find_pid(os.read(said, 1 << 16).decode()) or os.getpid(), _KILL)
+    except OSError:  # it has told nothing, or what it began is gone
+        pass
+    os._exit(1)
+
+
+def _find_pid(said: str) -> int:
+    """Return the first process of the sandbox, as bubblewrap tells it; 0: it has told nothing."""
+    return int(said.partition('"child-pid": ')[2].partition(",")[0].strip(" \n}") or 0)
+
+
+def find_starter() -> tuple[int, str, int]:
+    """Return this process, with the machine and the namespace in which it has its number."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return os.getpid(), file.read(), os.stat("/proc/self/ns/pid").st_ino
+
+
+def _is_orphan(starter: int, *place: str | int) -> bool:
+    """Return whether the process that starts this is gone: a signal at its end is asked for too late then."""
+    is_here = find_starter()[1:] == place
+    return is_here and os.getppid() != starter and not os.path.exists(f"/proc/{starter}")
 
 
 def _guard(libc: ctypes.CDLL, given: dict[str, Any], folder: tuple[int, int]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -198,3 +200,49 @@ def test_no_folder_outside_is_opened(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "work" / "closed").is_symlink()
     assert (tmp_path / "theirs").stat().st_mode & 0o777 == 0
+
+
+def test_a_working_folder_with_the_shape_of_a_repository_keeps_its_guards(tmp_path: Path) -> None:
+    require("bwrap")
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    for name in ("objects", "refs"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "HEAD").write_text("ref: refs/heads/main\n")
+    (tmp_path / "config").write_text("[core]\n\tbare = true\n\tfsmonitor = /bin/true\n")
+    (tmp_path / ".env").write_text("SECRET\n")
+    guarded = [".git/config", "config", ".env"]
+    before = {name: (tmp_path / name).read_text() for name in guarded}
+    shell = [find_bash(), "-c", "cat .env; for each in .git/config config .env; do echo x >>$each; done; echo RUNS"]
+    where = str(tmp_path)
+    said = run(BUBBLEWRAP.launch(Run(shell, where, where, guarded=find_guarded(where))))
+    assert "SECRET" not in said and said.endswith("RUNS\n")
+    assert {name: (tmp_path / name).read_text() for name in guarded} == before
+
+
+def test_the_helper_ends_with_its_bubblewrap(work: Path, home: Path) -> None:
+    require("bwrap")
+    launch = prepare(work)
+    waiting = [
+        each.replace("def _guard(", "def _guard(*_):\n    os.read(os.pipe()[0], 1)\n\n\ndef _unused(")
+        for each in launch.argv
+    ]
+    process = subprocess.Popen(waiting, env=launch.environment, pass_fds=launch.descriptors, stdin=subprocess.DEVNULL)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while len(both := [*map(int, children.read_text().split())]) < 2:
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    for descriptor in launch.descriptors:
+        os.close(descriptor)
+    helper, begun = both
+    while is_running(helper):
+        pass
+    with suppress(ProcessLookupError):  # bubblewrap may have told nothing of it yet
+        os.kill(begun, signal.SIGKILL)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
