@@ -3,6 +3,8 @@
 Python runs the bytecode in `__pycache__` when it names the size and time of its source, and whoever may write there may
 make it another program than the one that a person has read and trusted.
 """
+# Paths are text here: they are looked at in each import of a new folder.
+# ruff: noqa: PTH112
 
 from __future__ import annotations
 
@@ -17,12 +19,16 @@ from importlib.machinery import (
     SourceFileLoader,
     SourcelessFileLoader,
 )
+from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import CodeType
 
-_folders: set[str] = set()
+_lock = Lock()
+_folders: tuple[str, ...] = ()
+"""Replaced as a whole: another thread may import meanwhile."""
 
 
 class SourceLoader(SourceFileLoader):
@@ -35,23 +41,47 @@ class SourceLoader(SourceFileLoader):
 
 
 def import_from_source(folder: str) -> None:
-    """Have everything below a folder imported from its source from now on."""
+    """Have everything below a folder imported from its source from now on, and what its links to folders lead to."""
+    global _folders
     if folder in _folders:
         return
-    _folders.add(folder)
-    if _find_in not in sys.path_hooks:
-        sys.path_hooks.insert(0, _find_in)
-    for known in [each for each in sys.path_importer_cache if _is_below(each, folder)]:
-        sys.path_importer_cache.pop(known, None)
+    with _lock:
+        _folders = (*_folders, folder, *_find_real(folder))
+        if _find_in not in sys.path_hooks:
+            sys.path_hooks.insert(0, _find_in)
+    for known in list(sys.path_importer_cache):
+        if _is_ours(known):
+            sys.path_importer_cache.pop(known, None)
+
+
+def _find_real(folder: str) -> Iterator[str]:
+    """Yield where a folder is, and where its links to folders lead."""
+    top, seen = os.path.realpath(folder), set[str]()
+    yield top
+    for inner, names, _ in os.walk(folder, followlinks=True):
+        real = os.path.realpath(inner)
+        names[:] = [each for each in names if each[:1] != "." and each not in ("__pycache__", "node_modules")]
+        if real in seen:
+            names.clear()
+        elif not _is_below(real, top):
+            yield real
+        seen.add(real)
 
 
 def _is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder + os.sep)
 
 
+def _is_ours(path: str) -> bool:
+    """Return whether a path is below such a folder, and not of the environment that lies in there: it is installed."""
+    environments = [each for each in (sys.prefix, sys.base_prefix) if _is_below(path, each)]
+    above = [folder for folder in _folders if _is_below(path, folder)]
+    return any(not any(_is_below(each, folder) for each in environments) for folder in above)
+
+
 def _find_in(path: str) -> FileFinder:
-    """Return the finder of a folder; raises `ImportError` for one that others look into."""
-    if not any(_is_below(path, folder) for folder in _folders):
+    """Return the finder of a folder; raises `ImportError` for what others look into, such as an archive."""
+    if not _is_ours(path) or not os.path.isdir(path):
         raise ImportError(path=path)
     return FileFinder(
         path,

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
+import py_compile
 import sys
 import threading
 import weakref
+import zipfile
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -448,3 +451,38 @@ async def test_a_known_module_is_found_without_loading_unless_something_else_may
     assert searching.find_installed("tool-known", {}, None, coordinator) is None
     await coordinator.mount("module-source-resolver", object())
     assert loader.find_installed("tool-known", {}, None, coordinator) is None
+
+
+def test_what_the_links_of_a_folder_lead_to_runs_from_its_source(folder: Path) -> None:
+    shared, tool = folder / "shared", folder / "tool_linked"
+    source = write(shared / "linked_helper.py", "WHAT = 'evil'")
+    py_compile.compile(str(source), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH, doraise=True)
+    write(source, "WHAT = 'good'")
+    code = "import sys; from pathlib import Path\nsys.path.insert(0, str((Path(__file__).parent / 'lib').resolve()))"
+    write(tool / "__init__.py", f"{code}\nfrom linked_helper import WHAT\ndel sys.path[0]")
+    (tool / "lib").symlink_to("../shared")
+    (tool / "circle").symlink_to(".")
+    (tool / "other").symlink_to("circle")
+    assert import_from_path("tool-linked", tool).WHAT == "good"
+
+
+def test_an_archive_in_a_folder_can_be_imported(folder: Path) -> None:
+    tool = folder / "tool_zipped"
+    tool.mkdir()
+    with zipfile.ZipFile(tool / "vendor.zip", "w") as archive:
+        archive.writestr("zipped_helper.py", "WHAT = 5")
+    code = "import sys; from pathlib import Path\nsys.path.insert(0, str(Path(__file__).with_name('vendor.zip')))"
+    write(tool / "__init__.py", f"{code}\nfrom zipped_helper import WHAT\ndel sys.path[0]")
+    assert import_from_path("tool-zipped", tool).WHAT == 5
+
+
+def test_an_environment_in_the_folder_of_a_module_is_installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(folder / "repository" / "__init__.py", "")
+    installed = folder / "repository" / "env" / "site-packages"
+    write(installed / "installed_helper.py", "")
+    monkeypatch.setattr(sys, "prefix", str(folder / "repository" / "env"))
+    import_from_path("tool-repository", folder / "repository")
+    monkeypatch.syspath_prepend(str(installed))
+    import installed_helper  # type: ignore[import-not-found]
+
+    assert type(installed_helper.__loader__) is SourceFileLoader
