@@ -6,7 +6,13 @@ from math import inf
 from time import gmtime, strftime, time_ns
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.events import CONTEXT_COMPACTION, CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT, PROVIDER_RESPONSE
+from amplifier_core.events import (
+    CONTEXT_COMPACTION,
+    CONTEXT_POST_COMPACT,
+    CONTEXT_PRE_COMPACT,
+    PROVIDER_ERROR,
+    PROVIDER_RESPONSE,
+)
 
 from .config import read_config
 from .cut import Cut, Ledger, tokens_of_tools
@@ -25,6 +31,8 @@ _LARGE = 0.1
 """The share of the limit from which the counts of the model are listened to."""
 _REFUSED = 0.9
 """The share of a refused request that is too long already, at most."""
+_RISE = 1.05
+"""How much more than before a request may have after each one that the model has taken."""
 _LAST = 1_000_000
 
 
@@ -52,7 +60,11 @@ class SimpleContextManager:
         self._scale = 1.0
         """The model's tokens for one of those counted here: it may count four times as many, as of Chinese."""
         self._most = inf
-        """The tokens counted here that the model may take: it has refused a longer request."""
+        """The tokens counted here that the model may take, since it has refused a request; each answer raises it."""
+        self._before: tuple[float, tuple[int | None, Cut] | None] | None = None
+        """`_most` and `_cut` of before a refusal, until a shorter request is answered."""
+        self._refused = inf
+        """What is left to try when all shorter requests were refused, too: the next refusal goes on from there."""
         self._sent = 0.0
         """The tokens counted here of the last request."""
         self._tools: int | None = None
@@ -84,7 +96,7 @@ class SimpleContextManager:
         """Replace every message; existing forks keep theirs."""
         self.transcript = type(self.transcript)([dict(message) for message in messages])
         self._ledger = Ledger(self.transcript)
-        self._cut, self._fresh_cut, self._recalls = None, None, True
+        self._cut, self._fresh_cut, self._before, self._recalls = None, None, None, True
         if self._is_shared and self._coordinator is not None:
             self._coordinator.register_capability(TRANSCRIPT, self.transcript)
 
@@ -107,7 +119,7 @@ class SimpleContextManager:
         prompt = await self._system_prompt() if self._system_prompt is not None else ""
         if self._window[0] is not provider:
             self._window = (provider, read_window(provider))
-            self._scale, self._most, self._recalls = 1.0, inf, True
+            self._scale, self._most, self._refused, self._before, self._recalls = 1.0, inf, inf, None, True
         budget = token_budget or self.max_tokens or self._window[1]
         self._sent = 0
         is_bound = budget is not None or self._most < inf
@@ -116,11 +128,16 @@ class SimpleContextManager:
         return [{"role": "system", "content": prompt}, *messages] if prompt else messages
 
     def compact_harder(self) -> None:
-        """Take the last request for too long, as its model has refused it: the next ones have about half of it."""
+        """Take the last request for too long, as its model has refused it: the next ones have about half of it.
+
+        With each answer they may have a little more: the refusal may have been for what others have added to it.
+        """
         if not self._sent:  # no limit was known
             self._ledger.exceeds(inf)
             self._sent = self._ledger.total
-        self._most = self._sent * min(self.compact_threshold, _REFUSED)
+        self._listen()
+        self._before = self._before or (self._most, self._cut)
+        self._most = min(self._refused, self._sent * min(self.compact_threshold, _REFUSED))
 
     async def _choose(self, budget: int | None, prompt: int) -> Sequence[Message]:
         """Return the opening and the end of the history within `budget` tokens, `prompt` of them taken.
@@ -133,11 +150,13 @@ class SimpleContextManager:
         taken = prompt + (self._tools or 0)
         whole = inf if budget is None else budget * self.compact_threshold / self._scale
         limit = min(whole, self._most) - taken
-        if not ledger.exceeds(limit):
+        known = self._cut[1] if self._cut is not None and self._cut[0] == budget else None
+        # As the limit rises after a refusal, the cut stays: what was refused would soon be sent again.
+        if not ledger.exceeds(limit) and (known is None or self._most == inf):
             self._note_sent(taken + ledger.total, limit)
             return history
         room = limit - ledger.opening_tokens
-        cut = self._cut[1] if self._cut is not None and self._cut[0] == budget else Cut(ledger.opening)
+        cut = known or Cut(ledger.opening)
         if cut.head_tokens + ledger.tokens_from(cut.first) > room:
             was, cut = cut, ledger.cut(room, room * min(1, self.target_usage / self.compact_threshold))
             self._cut = (budget, cut)
@@ -173,11 +192,21 @@ class SimpleContextManager:
             self._tools = tokens_of_tools(self._coordinator.get("tools") or {})
             self._sent += self._tools
             self._coordinator.hooks.register(PROVIDER_RESPONSE, self._hear_usage, _LAST, "context-simple")
+            self._coordinator.hooks.register(PROVIDER_ERROR, self._hear_error, _LAST, "context-simple")
 
     async def _hear_usage(self, event: str, data: dict[str, Any]) -> None:
+        self._most, self._refused, self._before = self._most * _RISE, inf, None
         told = read_input_tokens(data.get("usage"))
         if told and self._sent:
             self._scale = max(1.0, told / self._sent)
+
+    async def _hear_error(self, event: str, data: dict[str, Any]) -> None:
+        """Take back the cuts for a refused request when the shorter ones were refused, too: they were of no use."""
+        error = data.get("error")
+        if self._before is not None and isinstance(error, dict) and error.get("type") == "ContextLengthError":
+            self._refused = self._sent * min(self.compact_threshold, _REFUSED)
+            (self._most, self._cut), self._before = self._before, None
+            self._fresh_cut = describe_cut(self._cut[1], self._cut[0]) if self._cut is not None else None
 
     async def _announce_cut(self, cut: Cut, budget: int | None) -> None:
         if self._coordinator is None:

@@ -331,3 +331,43 @@ async def test_a_refused_request_is_followed_by_shorter_ones(budget: int | None)
         context.compact_harder()
         lengths.append(len(await context.get_messages_for_request(token_budget=budget)))
     assert lengths == [40, 27, 18, 12]
+
+
+@pytest.mark.parametrize("budget", [None, 1000])
+async def test_after_a_refusal_each_answer_lets_the_next_request_be_longer(budget: int | None) -> None:
+    mounted = Mounted(Transcript())
+    context = await mounted.context()
+    for number in range(40):
+        await context.add_message(message("user", said=number))
+    await context.get_messages_for_request(token_budget=budget)
+    for _ in range(3):
+        context.compact_harder()
+        sent = await context.get_messages_for_request(token_budget=budget)
+    cuts = len(mounted.cuts)
+    for number in range(40, 100):
+        await mounted.coordinator.hooks.emit("provider:response", {"provider": "p"})
+        await context.add_message(message("user", said=number))
+        before, sent = sent, await context.get_messages_for_request(token_budget=budget)
+        if len(mounted.cuts) == cuts:  # whatever would fit again
+            assert [each["said"] for each in sent[: len(before)]] == [each["said"] for each in before]
+        cuts = len(mounted.cuts)
+    assert cuts <= 5
+    assert len(sent) > 40
+
+
+async def test_a_history_that_is_far_too_long_is_sent_shorter_with_each_turn_until_it_is_answered() -> None:
+    mounted = Mounted(Transcript())
+    context = await mounted.context()
+    for _ in range(200):
+        await context.add_message(message("user"))
+    lengths = []
+    for _ in range(2):
+        lengths.append(len(await context.get_messages_for_request()))
+        for _ in range(3):
+            context.compact_harder()
+            lengths.append(len(await context.get_messages_for_request()))
+        await mounted.coordinator.hooks.emit("provider:error", {"error": {"type": "ContextLengthError"}})
+    assert lengths == [200, 135, 91, 61, 200, 41, 27, 18]
+    await context.get_messages_for_request()
+    context.compact_harder()
+    assert len(await context.get_messages_for_request()) == 12

@@ -9,6 +9,7 @@ import pytest
 
 from amplifier_core import load_plugins
 from amplifier_core.llm_errors import ContextLengthError
+from amplifier_core.models import HookResult
 from amplifier_foundation import load_bundle, open_store
 from amplifier_foundation.sessions.forks import fork_stored
 from amplifier_foundation.spawning.conversation import Conversation, open_conversation
@@ -139,6 +140,33 @@ async def test_a_model_that_counts_each_character_takes_a_long_session(tmp_path:
         with pytest.raises(ContextLengthError):
             await conversation.say(too_long)
         assert refused == 1
+    await store.close()
+
+
+async def test_a_refusal_for_what_a_hook_has_added_leaves_the_session_its_history(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "home"))
+    provider = "[{module: provider-strict, source: ./strict.py}]"
+    text = f"---\nbundle: {{name: long}}\nproviders: {provider}\n---\nBe brief.\n"
+    (tmp_path / "bundle.md").write_text(text, encoding="utf-8")
+    (tmp_path / "strict.py").write_text(STRICT, encoding="utf-8")
+    plugins = load_plugins(environ={})
+    store, bundle = open_store(plugins), await load_bundle(str(tmp_path / "bundle.md"))
+    async with open_conversation(bundle, store, plugins, working_dir=tmp_path) as conversation:
+        for number in range(6):
+            turn = await conversation.say(f"say {number}" + " well" * 20)
+        assert turn.output.startswith("12 messages")
+
+        async def inject(event: str, data: dict[str, Any]) -> HookResult:
+            large = "x" * 2001
+            return HookResult(action="inject_context", context_injection=large, ephemeral=True)
+
+        unregister = conversation.session.coordinator.hooks.register("prompt:submit", inject)
+        with pytest.raises(ContextLengthError):
+            await conversation.say("say 6")
+        unregister()
+        assert (await conversation.say("say 7")).output.startswith("15 messages")
     await store.close()
 
 
