@@ -17,7 +17,8 @@ def with_own_ids(response: ChatResponse, request: ChatRequest) -> ChatResponse:
     """Return an answer whose calls have other ids than each other, and than those of the request."""
     calls = response.tool_calls or []
     taken = {each for message in request.messages for each in _ids_of(message)} if calls else set()
-    ids = [_choose(each.id, taken) for each in calls]
+    last: dict[str, int] = {}
+    ids = [_choose(each.id, taken, last) for each in calls]
     if all(each.id == own for each, own in zip(calls, ids, strict=True)):
         return response
     left = iter(ids)
@@ -33,13 +34,13 @@ def with_single_ids(request: ChatRequest) -> ChatRequest:
     ids = [each for message in request.messages for each in _ids_of(message)]
     if len(set(ids)) == len(ids):
         return request
-    taken: set[str] = set()
+    taken, last = set[str](), dict[str, int]()
     waiting: dict[str, list[str]] = {}
     messages = []
     for message in request.messages:
         own: dict[str, list[str]] = {}
         for each in _ids_of(message):
-            own.setdefault(each, []).append(_choose(each, taken))
+            own.setdefault(each, []).append(_choose(each, taken, last))
             waiting.setdefault(each, []).append(own[each][-1])
         messages.append(_rename(message, own, waiting))
     return request.model_copy(update={"messages": messages})
@@ -55,12 +56,12 @@ def _ids_of(message: Message) -> list[str]:
     return ids or besides
 
 
-def _choose(call_id: str, taken: set[str]) -> str:
-    """Return the id, or one with a number if it is taken, and take it."""
-    own, number = call_id, 1
+def _choose(call_id: str, taken: set[str], last: dict[str, int]) -> str:
+    """Return the id, or one with the next number after its `last` if it is taken, and take it."""
+    own, start = call_id, call_id[:_LONGEST]
     while own in taken:
-        number += 1
-        own = f"{call_id[:_LONGEST]}_{number}"
+        last[start] = last.get(start, 1) + 1
+        own = f"{start}_{last[start]}"
     taken.add(own)
     return own
 

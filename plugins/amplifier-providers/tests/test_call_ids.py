@@ -1,0 +1,46 @@
+"""Test that each tool call has an id of its own, and each result that of its call."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import amplifier_providers.call_ids as call_ids
+from amplifier_core.message_models import ChatRequest, Message, ToolCallBlock
+
+
+def request(ids: list[str]) -> ChatRequest:
+    """Return a request in which each call has its result after it."""
+    messages = []
+    for number, call_id in enumerate(ids):
+        messages.append(Message(role="assistant", content=[ToolCallBlock(id=call_id, name="read", input={})]))
+        messages.append(Message(role="tool", tool_call_id=call_id, content=f"{number}"))
+    return ChatRequest(messages=messages)
+
+
+def test_calls_with_one_id_are_numbered_past_the_ids_of_others_and_their_results_follow() -> None:
+    messages = call_ids.with_single_ids(request(["c", "c", "d", "c_3", "c", "d", "c"])).messages
+    ids = [block.id for message in messages[::2] for block in message.content if isinstance(block, ToolCallBlock)]
+    assert ids == ["c", "c_2", "d", "c_3", "c_4", "d_2", "c_5"]
+    assert [message.tool_call_id for message in messages[1::2]] == ids
+
+
+def lines_run(calls: int) -> int:
+    """Return how many lines of the module run for a history of calls with one id."""
+    asked, lines, before = request(["c"] * calls), 0, sys.gettrace()
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return trace if frame.f_code.co_filename == call_ids.__file__ else None
+
+    sys.settrace(trace)
+    try:
+        call_ids.with_single_ids(asked)
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+def test_the_work_for_calls_with_one_id_grows_with_their_number_only() -> None:
+    assert lines_run(800) < 5 * lines_run(200)
