@@ -219,14 +219,13 @@ class Agent:
         """Take a turn; what it says and does comes as updates before the answer."""
         from .commands import run_command
         from .contents import read_prompt
-        from .following import is_elsewhere
+        from .following import finish
         from .params import Prompt, check
 
         checked = check(Prompt, params)
         session, said = self._get(checked.session_id), read_prompt(checked.prompt)
-        following = self._following.get(session.id)
-        if following is not None and not is_elsewhere(await self._store.get(session.id)):
-            await asyncio.wait({following})  # what was said elsewhere comes before the answer
+        if (following := self._following.get(session.id)) is not None:
+            await finish(following, self._store, session.id)  # what was said elsewhere comes before the answer
         answer = await run_command(session, said, self._store)
         return answer if answer is not None else await session.prompt(said)
 

@@ -8,7 +8,7 @@ import os
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.errors import AmplifierError, SessionConflict, SessionNotFound
+from amplifier_core.errors import AmplifierError, SessionConflict, SessionNotFound, StoreDamaged
 from amplifier_core.storage import DurableStore
 
 from .approving import ask
@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 LOOK = 0.5
 """Seconds between two looks at a session of another process."""
+_LAST_LOOKS = 4
+"""How many of them a prompt waits for what was said elsewhere."""
 LOOK_FOR_QUESTIONS, SELDOM = 1.0, 10
 """Seconds between two looks for questions of background sessions, and how many looks make one where none runs."""
 
@@ -45,7 +47,7 @@ def is_elsewhere(record: SessionRecord) -> bool:
 async def follow(
     store: SessionStore, record: SessionRecord, shown: int, tell: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Report the messages of a session after the first `shown`, until it is nowhere else."""
+    """Report the messages of a session after the first `shown`, until it is nowhere else, or damaged."""
     goes_on = True
     while goes_on:
         try:
@@ -59,11 +61,23 @@ async def follow(
                 shown = record.message_count
         except SessionNotFound:
             return
+        except StoreDamaged as error:
+            logger.warning("session '%s' is followed no longer: %s", record.session_id, error)
+            return
         except Exception as error:  # the store may be locked for a moment, or its disk full
             logger.info("session '%s' cannot be followed for now: %s", record.session_id, error)
             goes_on = True
         if goes_on:
             await asyncio.sleep(LOOK)
+
+
+async def finish(following: asyncio.Task[None], store: SessionStore, session_id: str) -> None:
+    """Let a session that is nowhere else any more be followed to its end, for a moment; one that is, goes on."""
+    for _ in range(_LAST_LOOKS):
+        if following.done() or is_elsewhere(await store.get(session_id)):
+            return
+        await asyncio.wait({following}, timeout=LOOK)
+    following.cancel()  # what is said here would be shown twice
 
 
 class Questions:

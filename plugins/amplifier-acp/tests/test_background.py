@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import sqlite3
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from amplifier_acp import following
 from amplifier_core.errors import StoreUnavailable
@@ -17,8 +20,6 @@ from amplifier_storage_sqlite.store import SqliteStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-    import pytest
 
 PATIENCE = 60.0
 """Seconds."""
@@ -160,4 +161,41 @@ async def test_a_session_is_followed_from_what_was_shown_and_past_a_store_that_f
         await store.update("one", status="completed")
         await asyncio.wait_for(task, PATIENCE)
     assert [each["text"] for each in told] == ["meanwhile", "later"]
+    await store.close()
+
+
+async def test_a_session_whose_messages_are_damaged_is_followed_no_longer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "home"))
+    store, told = SqliteStore(tmp_path / "sessions.db", 1.0), list[dict[str, Any]]()
+    with living_process(tmp_path / "home") as process:
+        await store.create(SessionRecord("one", project=str(tmp_path), metadata={"process": process}))
+        await store.append("one", [{"role": "user", "content": text} for text in ("shown", "damaged")], at=0)
+        await store.close()
+        with closing(sqlite3.connect(tmp_path / "sessions.db")) as db, db:
+            db.execute("UPDATE messages SET digest = 0 WHERE position = 1")
+        store = SqliteStore(tmp_path / "sessions.db", 1.0)
+        record = await store.get("one")
+        await asyncio.wait_for(following.follow(store, record, 1, told.append), PATIENCE)
+    assert told == []
+    assert "is followed no longer" in caplog.text and "store salvage" in caplog.text
+    await store.close()
+
+
+@pytest.mark.parametrize("is_taken_again", [False, True])
+async def test_a_prompt_waits_no_longer_than_a_moment_for_what_was_said_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_taken_again: bool
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(following, "LOOK", 0.0)
+    store = SqliteStore(tmp_path / "sessions.db", 1.0)
+    task = asyncio.create_task(asyncio.sleep(PATIENCE))  # as if the store could not be read
+    with living_process(tmp_path / "home") as process:
+        metadata = {"process": process} if is_taken_again else {}
+        await store.create(SessionRecord("one", project=str(tmp_path), metadata=metadata))
+        await following.finish(task, store, "one")
+    await asyncio.wait({task}, timeout=0)
+    assert task.cancelled() is not is_taken_again
+    task.cancel()
     await store.close()
