@@ -34,8 +34,11 @@ _OF_CALLER = ("folder", "path")
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 _PROJECT = re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII)
 
+_HOST = r"(?:\[[^]/@?]*\]|[^][/@?:,]*)(?::\d*)?"
 _UNESCAPED = re.compile(
-    r"postgres(?:ql)?://(?:[^/@]*@[^?]*@|[^/@:]*:(?!\d+(?:,[^/@?]*)?\?)[^@]*/[^@]*@|[^/@?]*/[^?]*@)"
+    r"postgres(?:ql)?://(?:[^/@]*@[^/?]*@"  # an '@' in the host
+    r"|(?![^/@]*%(?:40|2[Ff]))[^/@]*@[^?]*@"  # in the database, by someone who does not escape
+    rf"|(?!{_HOST}(?:,{_HOST})*(?:/[^@?]*)?\?\w+=)[^/@]*/[^@]*@)"  # a '/' before the '@', and no host and database
 )
 
 _NETWORK = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
@@ -116,7 +119,7 @@ def _parse(key: str, value: Any) -> dict[str, Any]:
     if _UNESCAPED.match(text):  # libpq takes a part of the password for the host, the port or the database
         raise ValueError(
             f"storage-postgres: {key}: {f'the value of {variable}' if variable else 'it'} has an '@' or a '/' in its "
-            f"user or password. Write '@' as %40 and '/' as %2F there"
+            f"user or password, or an '@' in its database. Write '@' as %40 and '/' as %2F there"
         )
     try:
         parts: dict[str, Any] = conninfo_to_dict(text)

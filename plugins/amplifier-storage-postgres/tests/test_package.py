@@ -55,6 +55,11 @@ def test_the_keys_of_the_readme_are_those_that_are_known() -> None:
         ({"dsn": "postgresql://me:hunter2/x@host/db"}, "it has an '@' or a '/' in its user or password"),
         ({"dsn": "postgresql://me:hunter2@x@host/db"}, "Write '@' as %40 and '/' as %2F there"),
         ({"dsn": "postgres://me:hunter2?/x@host"}, "it has an '@' or a '/' in its user or password"),
+        ({"dsn": "postgres://me:hunter2@x/y@host"}, "it has an '@' or a '/' in its user or password"),
+        ({"dsn": "postgres://me:1/hunter2?x@host"}, "it has an '@' or a '/' in its user or password"),
+        ({"dsn": "postgres://me:1?a@hunter2@host/db"}, "it has an '@' or a '/' in its user or password"),
+        ({"dsn": "postgres://me@corp:hunter2/x@host"}, "it has an '@' or a '/' in its user or password"),
+        ({"dsn": "postgres://me:hunter2%40/x@host/db?user=a@b"}, "it has an '@' or a '/' in its user or password"),
         ({"dsn": "host=host password=hunter2"}, "a password does not belong into a configuration"),
         ({"dsn": "host=host pass hunter2"}, "it is no connection string of PostgreSQL"),
         ({"dsn": "host=host", "schema": 'a"; DROP'}, "is no name of small letters"),
@@ -88,6 +93,11 @@ def test_a_password_comes_from_the_environment_and_shows_nowhere(monkeypatch: py
         ("postgresql://host:7?sslrootcert=/a@b&dbname=db", "host:7/db"),
         ("postgresql:///db?host=host&user=me@b", "host/db"),
         ("host=host dbname=db password=a/b@c", "host/db"),
+        ("postgresql://db.example:5432/a?user=me@corp", "db.example:5432/a"),
+        ("postgresql://host:7,two:8/db?user=me@r", "host,two:7,8/db"),
+        ("postgresql://[::1]:7/db?application_name=a@b", "::1:7/db"),
+        ("postgresql://[::1]:7?sslrootcert=/a@b&dbname=db", "::1:7/db"),
+        ("postgresql://me:hunter2%40@host/db@x", "host/db@x"),
     ],
 )
 def test_a_connection_string_is_taken_as_it_is(dsn: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
