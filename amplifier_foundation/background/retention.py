@@ -152,10 +152,10 @@ async def delete_expired(
 ) -> int:
     """Delete the expired sessions of events, with their children; return how many.
 
-    The newest `keep` of each background session stay, those that a process holds, and those that `is_wanted` (their
-    ids) denies. A person's fork of one stays, with its shared history.
+    The newest `keep` of each background session stay, those that a process holds or has a child of open, and those that
+    `is_wanted` (their ids) denies. A person's fork of one stays, with its shared history.
     """
-    return sum([await _delete_whole(store, ids) async for ids in _expired(store, before, keep, is_wanted)])
+    return sum([await _delete_whole(store, trees) async for trees in _expired(store, before, keep, is_wanted)])
 
 
 async def bound_size(
@@ -182,8 +182,8 @@ async def bound_size(
     if await is_too_large():
         await store.purge(before=now - WANTED_FOR, event_bytes=0)
         if await is_too_large():
-            async for ids in _expired(store, now, retention.keep, is_wanted):
-                await _delete_whole(store, ids)
+            async for trees in _expired(store, now, retention.keep, is_wanted):
+                await _delete_whole(store, trees)
                 if not await is_too_large():
                     break
             else:
@@ -199,27 +199,32 @@ async def bound_size(
 
 async def _expired(
     store: DurableStore, before: datetime, keep: int, is_wanted: Callable[[str], Awaitable[bool]] | None
-) -> AsyncIterator[list[str]]:
-    """Yield the ids of expired sessions, the oldest first, at most `AT_ONCE` at a time; the caller deletes them."""
+) -> AsyncIterator[list[list[str]]]:
+    """Yield expired sessions, the oldest first, at most `AT_ONCE` at a time; the caller deletes them.
+
+    Each is a list of ids: its own, and those of all sessions below it. A process holds none of them.
+    """
     passed = 0
     while ids := (await store.expired_sessions(before=before, keep=keep, limit=passed + READ))[passed:]:
         for at in range(0, len(ids), AT_ONCE):
             some = ids[at : at + AT_ONCE]
-            wanted = [each for each in some if holder_of(each) is None and (is_wanted is None or await is_wanted(each))]
-            passed += len(some) - len(wanted)
-            if wanted:
-                yield wanted
+            wanted = [each for each in some if is_wanted is None or await is_wanted(each)]
+            trees = [[each, *(below.session_id for below in await read_below(store, each))] for each in wanted]
+            trees = [tree for tree in trees if all(holder_of(each) is None for each in tree)]
+            passed += len(some) - len(trees)
+            if trees:
+                yield trees
 
 
-async def _delete_whole(store: DurableStore, session_ids: Sequence[str]) -> int:
+async def _delete_whole(store: DurableStore, trees: Sequence[Sequence[str]]) -> int:
     """Delete sessions with all sessions below them; return how many."""
     from .worktree_steps import release_worktrees
 
-    below = [each.session_id for above in session_ids for each in await read_below(store, above)]
-    await release_worktrees(session_ids)
-    await asyncio.gather(*(_delete(store, session_id) for session_id in (*session_ids, *below)))
-    await asyncio.to_thread(forget_changes, [*session_ids, *below])
-    return len(session_ids) + len(below)
+    ids = [each for tree in trees for each in tree]
+    await release_worktrees([tree[0] for tree in trees])
+    await asyncio.gather(*(_delete(store, session_id) for session_id in ids))
+    await asyncio.to_thread(forget_changes, ids)
+    return len(ids)
 
 
 async def _delete(store: DurableStore, session_id: str) -> None:
