@@ -12,6 +12,7 @@ from amplifier_core.frozen import slotted
 from amplifier_core.utils.secrets import redact_text
 
 from ..sessions.failures import find_provider_error
+from ..sessions.lock import holder_of
 from ..sessions.records import describe_worktree
 from ..spawning.life import record_changes
 from .approvals import WAITS, make_due
@@ -250,9 +251,13 @@ class AttemptEnd:
         self.background.outage.forget(self.delivery.delivery_id)
 
     async def _is_left_running(self) -> bool:
-        """Return whether an earlier attempt has left its session as running: nobody goes on with it."""
+        """Return whether an earlier attempt has left its session as running: nobody goes on with it.
+
+        Who talks in it holds it.
+        """
+        session_id = str(self.delivery.session_id)
         try:
-            return (await self.engine.store.get(str(self.delivery.session_id))).status == "running"
+            return (await self.engine.store.get(session_id)).status == "running" and holder_of(session_id) is None
         except SessionNotFound:
             return False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from amplifier_core.storage import DurableStore, SessionRecord
 from amplifier_foundation.background.budgets import Allowance
 from amplifier_foundation.background.state import BackgroundSessionState
 from amplifier_foundation.bundle.templates import MAX_DATA
+from amplifier_foundation.sessions.lock import session_lock
 
 from .bench import FedTrigger, events_of
 
@@ -361,7 +363,10 @@ async def test_a_session_that_is_deleted_while_it_runs_is_begun_again(
     assert (delivery.state, delivery.attempts) == ("done", 2)
 
 
-async def test_an_event_whose_process_keeps_dying_is_set_aside(open_bench: OpenBench, store: DurableStore) -> None:
+@pytest.mark.parametrize(("is_held", "status"), [(False, "failed"), (True, "running")])
+async def test_an_event_whose_process_keeps_dying_is_set_aside(
+    is_held: bool, status: str, open_bench: OpenBench, store: DurableStore
+) -> None:
     event = TriggerEvent(TriggerType.MANUAL, "trigger-manual")
     async with open_bench() as bench:
         project = bench.manager._project
@@ -371,12 +376,13 @@ async def test_an_event_whose_process_keeps_dying_is_set_aside(open_bench: OpenB
             await store.claim(project, "family/queue", owner="dead", lease=60, session_id="queue-x", now=now)
             assert await store.release(project) == 1
         await store.create(SessionRecord("queue-x", project=project))
-        await bench.start(max_attempts=2)
-        await bench.until("dead")
+        with session_lock("queue-x") if is_held else nullcontext():  # somebody talks in it
+            await bench.start(max_attempts=2)
+            await bench.until("dead")
         [delivery] = await bench.deliveries()
     assert delivery.state == "dead"
     assert "the process ended 2 times" in (delivery.reason or "")
-    assert (await store.get("queue-x")).status == "failed"
+    assert (await store.get("queue-x")).status == status
 
 
 @pytest.mark.parametrize("moment", ["before_spawn", "find_denial", "cancel_stale"])
