@@ -10,6 +10,7 @@ from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.errors import AmplifierError, TriggerConfigError, UnknownName
 
 from ..sessions.presence import this_host
+from .hosts.sharing import alone
 from .keys import key_on_host
 
 if TYPE_CHECKING:
@@ -79,10 +80,12 @@ async def take_over_state(store: DurableStore, project: str, name: str, key: str
     The key has the host on a shared store alone. Of several hosts, the first one takes the state.
     """
     former = key_on_host(name, this_host()) if key == name else name
-    if state := await store.trigger_state(project, former):
-        await store.save_trigger_state(project, key, state)
-        await store.save_trigger_state(project, former, {})
-    return state
+    place = getattr(store, "shared_name", str)(project)  # its folder may have another path on another host
+    async with alone(store, f"state of {name} in {place}"):
+        if state := await store.trigger_state(project, former):
+            await store.save_trigger_state(project, key, state)
+            await store.save_trigger_state(project, former, {})
+        return state
 
 
 async def _mount_trigger(

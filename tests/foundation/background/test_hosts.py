@@ -34,6 +34,7 @@ from amplifier_foundation.background.hosts.people import (
 from amplifier_foundation.background.hosts.writes import SharedWrites
 from amplifier_foundation.background.state import Running
 from amplifier_foundation.background.tasks import run_beside
+from amplifier_foundation.background.trigger_making import take_over_state
 from amplifier_foundation.background.up import Control, Up
 from amplifier_foundation.operations.acting import Actor
 from amplifier_foundation.operations.running import Changed, change_background_session
@@ -147,6 +148,27 @@ async def test_a_trigger_that_watches_its_own_host_goes_on_where_a_copied_store_
         assert alone.trigger.context.state == {"seen": 2}
     project = alone.manager._project
     assert await hosts.store.trigger_state(project, f"family/queue/trigger-fed#1@{this_host()}") == {}
+
+
+async def test_of_two_hosts_that_start_together_one_takes_over_what_a_copied_store_has_brought(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(SharedMemoryStore):
+        async def trigger_state(self, project: str, trigger: str) -> dict[str, Any]:
+            found = await super().trigger_state(project, trigger)
+            await asyncio.sleep(0)
+            return found
+
+    store = Slow(VirtualClock())
+    await store.save_trigger_state("/p", "watcher", {"seen": 1})
+
+    async def start(host: str) -> dict[str, Any]:
+        monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / host))
+        return await take_over_state(store, "/p", "watcher", f"watcher@{host}")
+
+    assert await asyncio.gather(start("berlin"), start("paris")) == [{"seen": 1}, {}]
+    assert await store.trigger_state("/p", "watcher@paris") == {}
+    assert await store.leases() == []
 
 
 async def test_a_shared_folder_is_watched_by_one_host_and_its_events_are_for_all(
