@@ -111,7 +111,9 @@ class Receiver:
         except TimeoutError:
             retry_after = 1
         if retry_after:
-            raise _later(503, "the event may not be stored, and counts once by its id", retry_after)
+            has_key = event.dedupe_key != f"{self._context.name} {event.event_id}"
+            again = "counts once by its id or signature" if has_key else "counts each time: it has no id"
+            raise _later(503, f"the event may not be stored, and {again}", retry_after)
         if signed:
             self._signatures.mark_stored(signed)
         return Answer({"status": "accepted", "event_id": event.event_id}, 202)

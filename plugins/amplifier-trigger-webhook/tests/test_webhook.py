@@ -105,12 +105,22 @@ async def test_a_request_is_answered_when_its_event_is_stored_and_not_before(run
     assert sorted(event.data["body"]["n"] for event in bench.events) == [0, 1, 2]
 
 
-async def test_an_event_that_could_not_be_stored_is_answered_503(run: Run) -> None:
-    async with run() as bench:
+@pytest.mark.parametrize(
+    ("config", "headers", "told"),
+    [
+        ({}, {}, "counts each time: it has no id"),
+        ({}, {"X-Amplifier-Delivery": "d-1"}, "counts once by its id or signature"),
+        (GITHUB, github(b"{}"), "counts once by its id or signature"),
+    ],
+)
+async def test_an_event_that_could_not_be_stored_is_answered_503(
+    config: dict[str, Any], headers: dict[str, str], told: str, run: Run
+) -> None:
+    async with run(**config) as bench:
         bench.failure = OSError("disk full")
-        answer = await bench.post({})
+        answer = await bench.post(b"{}", headers)
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
-    assert answer.body == {"error": "the event may not be stored, and counts once by its id; try again"}
+    assert answer.body == {"error": f"the event may not be stored, and {told}; try again"}
 
 
 async def test_a_full_queue_is_answered_503_with_the_time_of_the_next_try(run: Run) -> None:
