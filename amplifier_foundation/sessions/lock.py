@@ -73,11 +73,15 @@ def session_lock(session_id: str, *, is_run: bool = False) -> Iterator[None]:
 
     Raises `SessionConflict` while another one holds it, in this process or in another.
     """
-    path = make_private(data_home() / "locks" / "sessions") / session_id
+    path, probes = make_private(data_home() / "locks" / "sessions") / session_id, PROBES
     while True:
         with path.open("a+", encoding="utf-8") as file:
             if not _acquire(file.fileno()):
-                pid = _read_facts(path).get("pid", "?")
+                facts, probes = _read_facts(path), probes - 1
+                if probes and (not facts or is_missing(facts)):  # another process looks whether the lock is held
+                    time.sleep(0.01)
+                    continue
+                pid = facts.get("pid", "?")
                 does, fork = "talks in session", f"run --fork {session_id}"
                 if is_run:
                     does, fork = "takes the steps of run", f"flow fork {session_id} --at TASK"
@@ -198,6 +202,6 @@ def _acquire(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
 def _read_facts(path: Path) -> dict[str, Any]:
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, FileNotFoundError):  # nobody has held it, or its last holder has just removed it
         return {}
     return facts if isinstance(facts, dict) else {}

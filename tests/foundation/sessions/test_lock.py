@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from amplifier_core.errors import SessionConflict
-from amplifier_foundation.sessions.lock import owner_lock, running_owner, session_lock
+from amplifier_foundation.paths import make_private
+from amplifier_foundation.sessions.lock import holder_of, owner_lock, running_owner, session_lock
 
 HOLD = """
 import sys
@@ -67,6 +69,20 @@ def test_one_at_a_time_talks_in_a_session(home: Path) -> None:
             with pytest.raises(SessionConflict, match=told), session_lock("a-1"):
                 raise AssertionError("two talk in it")
     assert list((home / "locks" / "sessions").iterdir()) == []
+
+
+@pytest.mark.parametrize("left", ["", '{"pid": 99999999}'])  # by a new session, and by a killed holder
+def test_a_look_whether_somebody_talks_in_a_session_keeps_nobody_out(
+    left: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_private(home / "locks" / "sessions") / "a-1"
+    path.write_text(left)
+    look = path.open("r+")
+    fcntl.flock(look, fcntl.LOCK_SH)
+    monkeypatch.setattr("time.sleep", lambda _: look.close())
+    with session_lock("a-1"):
+        assert look.closed
+        assert holder_of("a-1") == str(os.getpid())
 
 
 @pytest.mark.usefixtures("home")
