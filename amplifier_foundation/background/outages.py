@@ -29,6 +29,8 @@ class Outage:
     failures: int = 0
     until: datetime | None = None
     """No session begins before."""
+    pause: float = 0.0
+    """Seconds, after the last failure."""
     _failed: set[str] = field(default_factory=set)
     """Ids of the deliveries that failed since the last answer."""
     _suspect: set[str] = field(default_factory=set)
@@ -40,11 +42,17 @@ class Outage:
 
     def add(self, delivery_id: str, now: datetime, pause: float) -> datetime:
         """Note a failure, and return the time of the next try, `pause` seconds from now."""
-        self.failures += 1
+        self.failures, self.pause = self.failures + 1, pause
         self._failed.add(delivery_id)
         due = now + timedelta(seconds=pause)
         self.until = max(due, self.until or due)
         return due
+
+    def begin(self, now: datetime) -> datetime | None:
+        """Let one session try, and return the time of the next one, which an answer or a failure changes."""
+        if self.failures:
+            self.until = now + timedelta(seconds=self.pause)
+        return self.until
 
     def end(self) -> None:
         """Note that the provider has answered."""

@@ -112,7 +112,8 @@ class Worker:
         if held is not None:
             self.background.allowance.until = None
             self.engine.clear_problem(self.background, BUDGET)
-        throttle = self.background.throttle if self.engine.member is None else None
+        unstored, throttle = self.background.unstored, self.background.throttle if self.engine.member is None else None
+        further = unstored.begin(now)
         async with self.background.claiming if throttle is not None else nullcontext():
             # One `now` for both questions: a delivery that comes due between them is in the answer to the second.
             now = self.engine.clock.now()
@@ -122,6 +123,8 @@ class Worker:
         if delivery is not None:
             self.background.wake.set()  # another one may be due for another worker
             return delivery
+        if unstored.until == further:  # nobody tries
+            unstored.until = None
         due = await self.engine.store.next_due(self.background.project, self.background.queue, now=now)
         held_back = throttle.wait() if throttle is not None else 0.0
         if self.engine.member is not None and self.background.bounds is not None:
@@ -218,7 +221,7 @@ class Worker:
 
         This counts no attempt: the store failed, not the delivery. One that another host has counted meanwhile is told
         as lost. A store that takes claims may still have no room for an answer, which is paid for each time: the pauses
-        until sessions begin again grow.
+        until sessions begin again grow, and they begin one by one, each after a pause, until one is stored.
         """
         delivery, unstored = running.delivery, self.background.unstored
         pause = min(LONGEST_PAUSE, STORE_PAUSE * 2.0 ** min(unstored.failures, 10))  # 2.0**1024 is no number

@@ -474,6 +474,28 @@ async def test_what_has_failed_for_days_is_still_tried_again(open_bench: OpenBen
         assert 0.0 <= bench.manager._engine.backoff(100_000, base=0.5, cap=60.0) <= 60.0
 
 
+async def test_after_answers_that_could_not_be_stored_one_worker_of_a_pool_tries_before_the_others(
+    open_bench: OpenBench, store: DurableStore, held: Held
+) -> None:
+    faulty = Faulty(store, "commit")
+    async with open_bench(faulty, providers=held) as bench:
+        await bench.start(pool_size=4, max_attempts=1)
+        for n in range(8):
+            bench.trigger.feed(n)
+        await bench.until("session")
+        await bench.holds(lambda: len(bench.held().asked) == 4)
+        bench.held().go.set()
+        await bench.until("store_failed", count=4)
+        bench.held().go.clear()
+        await bench.clock.advance(9)  # 1, 2, 4 and 8 seconds after the failures
+        await bench.holds(lambda: len(bench.held().asked) >= 5)
+        assert bench.kinds().count("started") == 5
+        faulty.well = True
+        bench.held().go.set()
+        await bench.until("completed", count=8, step=1)
+        assert bench.held().most == 4
+
+
 async def test_a_store_that_cannot_be_used_is_asked_once_in_a_while(open_bench: OpenBench, store: DurableStore) -> None:
     faulty = Faulty(store, "commit", "nack")
     async with open_bench(faulty) as bench:
