@@ -91,8 +91,8 @@ def _help(libc: ctypes.CDLL, given: dict[str, Any], folder: tuple[int, int], sai
 
 
 def _refuse(pid: int, error: OSError) -> NoReturn:
+    os.write(2, f"{_explain(error)}\n".encode())  # first: this ends with bubblewrap
     os.kill(pid, _KILL)
-    os.write(2, f"{_explain(error)}\n".encode())
     os._exit(1)
 
 
