@@ -16,11 +16,16 @@ Files = dict[str, tuple[int, int, int]]
 """The size, the time of the last write and that of the last change of each file, by its path."""
 
 
+def may_hold_code(name: str) -> bool:
+    """Return whether a folder in that of a module is looked into, by its name."""
+    return name[:1] != "." and name not in ("__pycache__", "node_modules")
+
+
 def find_files(folder: Path) -> Files:
     """Return the Python files below a folder."""
     found = {}
     for inner, folders, names in os.walk(folder):
-        folders[:] = [each for each in folders if each[:1] != "." and each not in ("__pycache__", "node_modules")]
+        folders[:] = filter(may_hold_code, folders)
         for file in (Path(inner, name) for name in names if name.endswith(".py")):
             with suppress(OSError):  # a link to nothing
                 stat = file.stat()

@@ -22,6 +22,8 @@ from importlib.machinery import (
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from .imported_folders import may_hold_code
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import CodeType
@@ -60,7 +62,7 @@ def _find_real(folder: str) -> Iterator[str]:
     yield top
     for inner, names, _ in os.walk(folder, followlinks=True):
         real = os.path.realpath(inner)
-        names[:] = [each for each in names if each[:1] != "." and each not in ("__pycache__", "node_modules")]
+        names[:] = filter(may_hold_code, names)
         if real in seen:
             names.clear()
         elif not _is_below(real, top):

@@ -121,6 +121,15 @@ class Running:
     is_cancelled: bool = False
     """Whether that is stored."""
 
+    def check(self) -> None:
+        """Raise why the claim is given up here, if it is: its session stores nothing more.
+
+        The session is cut then, and its last messages tell so: a server that answers again would carry out their write
+        before anybody else takes the delivery over, and the next attempt would find its open calls answered.
+        """
+        if self.lost is not None:
+            raise self.lost
+
 
 @slotted
 class BackgroundSessionState:
@@ -288,9 +297,9 @@ class Engine:
         """Return the store for the session of a delivery: writes of one that was lost or taken over are refused."""
         if self.member is None:
             return self.store
-        from .hosts.claims import ClaimedStore
+        from ..spawning.own_loops import FencedStore
 
-        return cast("DurableStore", ClaimedStore(self.member.store.fenced(running.delivery), running))
+        return cast("DurableStore", FencedStore(self.member.store.fenced(running.delivery), running))
 
     def set_status(self, background: BackgroundSessionState, status: BackgroundStatus, reason: str = "") -> None:
         """Set the status, and report it when it differs from before."""

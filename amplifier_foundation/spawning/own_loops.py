@@ -19,7 +19,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from amplifier_core.errors import SessionConflict
 from amplifier_core.frozen import slotted
@@ -249,10 +249,18 @@ class Fence:
             raise SessionConflict(self.session_id, f"session '{self.session_id}' was given up when it did not end")
 
 
+class Checked(Protocol):
+    """Says whether a session may still use its store."""
+
+    def check(self) -> None:
+        """Raise why not."""
+        ...
+
+
 class FencedStore:
     """A store for one session: `store` itself until the fence closes, also to `isinstance`."""
 
-    def __init__(self, store: SessionStore, fence: Fence) -> None:
+    def __init__(self, store: SessionStore, fence: Checked) -> None:
         self._store = store
         self._fence = fence
 

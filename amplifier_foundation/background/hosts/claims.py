@@ -4,40 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from amplifier_core.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from amplifier_core.shared_stores import SharedStore
-
     from ..state import Running
     from .member import Member
 
 logger = logging.getLogger(__name__)
-
-
-class ClaimedStore:
-    """A store for the session of a delivery until its claim is given up here; from then on it raises why.
-
-    To `isinstance` it is the store itself.
-
-    The session is cut then, and its last messages tell so: a server that answers again would carry out their write
-    before anybody else takes the delivery over, and the next attempt would find its open calls answered.
-    """
-
-    def __init__(self, store: SharedStore, running: Running) -> None:
-        self._store = store
-        self._running = running
-
-    @property  # type: ignore[misc]  # since Python 3.12, a protocol does not ask `__getattr__`
-    def __class__(self) -> type[SharedStore]:  # type: ignore[override]
-        return self._store.__class__
-
-    def __getattr__(self, name: str) -> Any:
-        if self._running.lost is not None:
-            raise self._running.lost
-        return getattr(self._store, name)
 
 
 async def keep_claim(member: Member, running: Running, claimed: float) -> NoReturn:
