@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.llm_errors import ConfigurationError
 from amplifier_core.message_models import ChatRequest, ChatResponse
 
-from .server import Script, WireServer
+from .server import Answer, Script, WireServer, json_answer, show_error
 
 BLOCKS = [f"llm:stream_block_{part}" for part in ("start", "delta", "end")]
 RECORDED = (*BLOCKS, "llm:stream_aborted", "llm:request", "llm:response", "provider:retry")
@@ -135,3 +136,20 @@ async def mounting(
             return service
 
         yield begin
+
+
+async def require_kept_at_its_host(serve: Any, status: int, failure: Callable[..., Any]) -> None:
+    """Fail when a request is sent on to another host; `failure` returns the error of asking a service."""
+    async with WireServer() as other:
+        moved = other.url.replace("127.0.0.1", "localhost")
+        caught = await failure(await serve(json_answer(b"", status, location=moved)))
+        assert (type(caught), caught.retryable) == (ConfigurationError, False)
+        assert moved in show_error(caught)
+        assert other.requests == []
+
+
+async def require_sent_on_at_its_host(serve: Any, said: Answer) -> None:
+    """Fail when a request is not sent on to another place of its host, which says "moved"."""
+    async with WireServer([said]) as other:
+        service = await serve(json_answer(b"", 307, location=f"{other.url}/there"))
+        assert (await service.ask()).content[0].text == "moved"

@@ -10,6 +10,7 @@ import pytest
 from amplifier_core import llm_errors
 from amplifier_core.llm_errors import LLMError
 from tests.wire import ollama as wire
+from tests.wire.mounted import require_kept_at_its_host, require_sent_on_at_its_host
 from tests.wire.server import NEVER, Answer, WireServer, json_answer, show_error
 
 KEY = "the-key-of-the-tests"
@@ -179,19 +180,11 @@ async def test_an_answer_that_takes_too_long_is_given_up(serve: Any, answer: Ans
 
 @pytest.mark.parametrize("status", [307, 308])
 async def test_a_request_is_not_sent_on_to_another_host(serve: Any, status: int) -> None:
-    async with WireServer() as other:
-        moved = other.url.replace("127.0.0.1", "localhost")
-        service = await serve(json_answer(b"", status, location=moved))
-        caught = await failure(service)
-        assert (type(caught), caught.retryable) == (llm_errors.ConfigurationError, False)
-        assert moved in show_error(caught)
-        assert other.requests == []
+    await require_kept_at_its_host(serve, status, failure)
 
 
 async def test_a_request_is_sent_on_at_the_same_host(serve: Any) -> None:
-    async with WireServer([wire.says("moved")]) as other:
-        service = await serve(json_answer(b"", 307, location=f"{other.url}/there"))
-        assert (await service.ask()).content[0].text == "moved"
+    await require_sent_on_at_its_host(serve, wire.says("moved"))
 
 
 # a user who stops
