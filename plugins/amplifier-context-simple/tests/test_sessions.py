@@ -113,14 +113,20 @@ async def mount(coordinator, config):
 """
 
 
-async def test_a_model_that_counts_each_character_takes_a_long_session(tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.fixture
+def strict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The bundle of a model that counts each character, and takes 2,000."""
     monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "home"))
     provider = "[{module: provider-strict, source: ./strict.py}]"
     text = f"---\nbundle: {{name: long}}\nproviders: {provider}\n---\nBe brief.\n"
     (tmp_path / "bundle.md").write_text(text, encoding="utf-8")
     (tmp_path / "strict.py").write_text(STRICT, encoding="utf-8")
+    return tmp_path / "bundle.md"
+
+
+async def test_a_model_that_counts_each_character_takes_a_long_session(strict: Path, tmp_path: Path) -> None:
     plugins = load_plugins(environ={})
-    store, bundle = open_store(plugins), await load_bundle(str(tmp_path / "bundle.md"))
+    store, bundle = open_store(plugins), await load_bundle(str(strict))
     record, refused = None, 0
     for number in range(12):
         async with open_conversation(bundle, store, plugins, resume=record, working_dir=tmp_path) as conversation:
@@ -143,16 +149,9 @@ async def test_a_model_that_counts_each_character_takes_a_long_session(tmp_path:
     await store.close()
 
 
-async def test_a_refusal_for_what_a_hook_has_added_leaves_the_session_its_history(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
-    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "home"))
-    provider = "[{module: provider-strict, source: ./strict.py}]"
-    text = f"---\nbundle: {{name: long}}\nproviders: {provider}\n---\nBe brief.\n"
-    (tmp_path / "bundle.md").write_text(text, encoding="utf-8")
-    (tmp_path / "strict.py").write_text(STRICT, encoding="utf-8")
+async def test_a_refusal_for_what_a_hook_has_added_leaves_the_session_its_history(strict: Path, tmp_path: Path) -> None:
     plugins = load_plugins(environ={})
-    store, bundle = open_store(plugins), await load_bundle(str(tmp_path / "bundle.md"))
+    store, bundle = open_store(plugins), await load_bundle(str(strict))
     async with open_conversation(bundle, store, plugins, working_dir=tmp_path) as conversation:
         for number in range(6):
             turn = await conversation.say(f"say {number}" + " well" * 20)
