@@ -33,7 +33,7 @@ async def _forks(folder: Path) -> AsyncIterator[Row]:
     """Fork a short and a long session of one store, by the store alone and as the command line does."""
     async with store_in(folder) as store:
         for name, messages in (("short", SHORT), ("long", LONG)):
-            await store.create(SessionRecord(name))
+            await store.create(SessionRecord(name, status="idle"))  # its turns have ended: all of them are counted
             await store.append(name, _conversation(messages), at=0)
         with closing(raw_in(folder)) as raw:
             ways = [_created(store, "short", SHORT), _created(store, "long", LONG)]
