@@ -1,5 +1,5 @@
 # make demo       try everything in a new folder: no key, no network
-# make test       run all tests, in PROCESSES=4 processes
+# make test       run the tests, and of each slow file the first one; ALL=yes runs all, in PROCESSES=4 processes
 # make check      run ruff, mypy --strict and the tests of the architecture
 # make ecosystem  run modules of others on this kernel and these on the published one, and list the differences
 # make bench      measure speed beside peers and references of the same run, and the last release; ONLY="hooks files" JSON=figures.json
@@ -51,7 +51,7 @@ demo: $(READY)
 
 test: $(READY)
 	@folder=$$(mktemp -d -p "$(or $(MEMORY),$${TMPDIR:-/tmp})"); \
-	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --basetemp=$$folder/tests; \
+	$(BIN)/python -m pytest -q -n $(PROCESSES) $(if $(ALL),,--share) --dist loadfile --no-loadscope-reorder --basetemp=$$folder/tests; \
 	code=$$?; rm -rf $$folder; exit $$code
 
 check: $(READY)

@@ -11,6 +11,8 @@ import pytest
 
 from tests.pages import Reader, blocks_of
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(ROOT.glob("amplifier_*/docs/*.md"))
 STAND_INS = {

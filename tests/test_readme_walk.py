@@ -18,6 +18,8 @@ import pytest
 
 from amplifier_foundation.cli import exits
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.M | re.S)
 BIN = Path(sys.executable).parent

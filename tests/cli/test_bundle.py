@@ -22,7 +22,7 @@ from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.documents.problems import CODES
 from amplifier_foundation.settings import CODES as OF_SETTINGS
 
-pytestmark = pytest.mark.usefixtures("home", "project")
+pytestmark = [pytest.mark.usefixtures("home", "project"), pytest.mark.slow]
 
 VERBS = ["add", "explain", "import", "install", "list", "new", "remove", "schema", "show", "tree", "update", "validate"]
 

@@ -17,6 +17,8 @@ from amplifier_foundation.cli import exits, invoke
 
 from ..programs import require
 
+pytestmark = pytest.mark.slow
+
 BUNDLE = """---
 bundle: {name: echo}
 background_sessions:

@@ -20,6 +20,8 @@ from amplifier_foundation.security.trust import inspect_bundle, trust_content
 from amplifier_foundation.sessions.lock import owner_lock
 from amplifier_foundation.settings import write_setting
 
+pytestmark = pytest.mark.slow
+
 PARTS = ["trust", "permissions", "acp", "processes", "ray", "sandbox", "keys", "files", "ports", "notify"]
 
 

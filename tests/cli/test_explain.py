@@ -13,6 +13,8 @@ from amplifier_foundation.bundle.check import check_bundle
 from amplifier_foundation.bundle.key_help import explain_keys
 from amplifier_foundation.cli import exits, invoke
 
+pytestmark = pytest.mark.slow
+
 KEYS = explain_keys()
 
 

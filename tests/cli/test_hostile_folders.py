@@ -15,6 +15,8 @@ import pytest
 from amplifier_foundation.cli import invoke
 from amplifier_foundation.settings import write_setting
 
+pytestmark = pytest.mark.slow
+
 CANARY = "canary"
 """The environment variable with the folder for files of planted code."""
 CODE = f"""

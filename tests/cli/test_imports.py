@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 BUNDLE = """---
 bundle: {name: plain}
 providers: [{module: provider-playbook, config: {otherwise: {say: "ok"}}}]

@@ -13,6 +13,8 @@ import pytest
 
 from tests.conftest import Run
 
+pytestmark = pytest.mark.slow
+
 SHOW = """
 import sys
 from amplifier_foundation.cli import invoke

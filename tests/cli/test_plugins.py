@@ -26,6 +26,8 @@ from amplifier_foundation.packages.gate import Gate
 from amplifier_foundation.settings import write_setting
 from tests.core.conftest import Site, site
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["site"]
 
 PLAYBOOK = "amplifier-provider-playbook 0.1.0"

@@ -15,6 +15,8 @@ import pytest
 from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.cli.profiling import hide_commands
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 60
 BURN = """
 import subprocess, sys, time

@@ -14,6 +14,8 @@ from tests import forks
 from tests.wire import anthropic, openai
 from tests.wire.server import Answer, WireServer
 
+pytestmark = pytest.mark.slow
+
 BUNDLE = """---
 bundle: {{name: reader}}
 providers:

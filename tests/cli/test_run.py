@@ -19,6 +19,8 @@ import pytest
 from amplifier_foundation.cli import exits, invoke
 from tests import forks
 
+pytestmark = pytest.mark.slow
+
 BUNDLE = """---
 bundle: {name: echo}
 providers:

@@ -18,6 +18,8 @@ import pytest
 
 from ..programs import require
 
+pytestmark = pytest.mark.slow
+
 LOOP = '''
 import asyncio
 import json

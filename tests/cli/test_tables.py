@@ -24,6 +24,8 @@ from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.cli.output import timestamp
 from amplifier_foundation.flows.journal import Entry
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 SESSION = "a-session-with-a-long-id-0123456789ab"
 TASK_SESSION = "another-long-id-of-a-session-ba9876543210"

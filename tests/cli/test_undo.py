@@ -45,7 +45,7 @@ Write.
 """
 Told = Callable[..., tuple[int, str, str]]
 
-pytestmark = pytest.mark.usefixtures("home")
+pytestmark = [pytest.mark.usefixtures("home"), pytest.mark.slow]
 
 
 @pytest.fixture

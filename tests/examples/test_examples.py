@@ -14,6 +14,8 @@ import pytest
 from tests.pages import Reader
 from tests.public_names import public_modules
 
+pytestmark = pytest.mark.slow
+
 OURS = ("amplifier_core", "amplifier_foundation")
 HERE = Path(__file__).parent
 PACKAGES = sorted(path.parent for path in HERE.glob("amplifier-*/pyproject.toml"))

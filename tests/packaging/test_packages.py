@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from .conftest import Environment, Wheels
 
-pytestmark = pytest.mark.packaging
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = sorted(path.parent.name for path in ROOT.glob("plugins/*/pyproject.toml"))

@@ -28,6 +28,8 @@ from amplifier_foundation.cli.view import RunView
 from amplifier_foundation.settings import write_setting
 from tests import forks
 
+pytestmark = pytest.mark.slow
+
 TOOL = """
 import os, signal
 from pathlib import Path

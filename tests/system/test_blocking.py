@@ -23,6 +23,8 @@ from amplifier_core.storage import DurableStore
 from amplifier_foundation import open_inbox
 from amplifier_foundation.cli import exits, invoke
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 60
 
 TOOL = """

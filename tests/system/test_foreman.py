@@ -18,6 +18,8 @@ from tests.programs import require
 
 from .yard import PATIENCE, RULES, Yard, providers, wait_for_line, workers
 
+pytestmark = pytest.mark.slow
+
 MakeYard = Callable[..., Yard]
 SPAWN = "Create an issue: Add unit tests for spawn module"
 NO_MODEL = "No model is configured, so no worker can do it. Add one with: amplifier auth login"

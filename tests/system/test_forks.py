@@ -19,6 +19,8 @@ from amplifier_core.errors import SessionConflict
 from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.sessions.lock import owner_lock
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 60
 
 TOOL = """

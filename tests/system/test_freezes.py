@@ -8,7 +8,11 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from amplifier_foundation.cli import exits, invoke
+
+pytestmark = pytest.mark.slow
 
 PATIENCE = 60
 LIMIT = 2.0

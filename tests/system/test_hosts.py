@@ -20,6 +20,8 @@ from tests.postgres import Postgres, running
 
 from .hosting import LEASE, Cut, Farm, Host, allows_namespaces
 
+pytestmark = pytest.mark.slow
+
 KILLS = int(os.environ.get("KILLS", "2"))
 ZOMBIES = int(os.environ.get("ZOMBIES", "1"))
 PARTITIONS = int(os.environ.get("PARTITIONS", "2"))

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     from amplifier_storage_jsonl.store import JsonlStore
 
+pytestmark = pytest.mark.slow
+
 JSONL = """
 from amplifier_storage_jsonl import open_jsonl
 open_store = lambda: open_jsonl({"folder": place})

@@ -20,6 +20,8 @@ from amplifier_foundation.spawning.conversation import open_conversation
 from tests.wire.server import Answer, Request, WireServer
 from tests.wire.services import SERVICES, Model, Service
 
+pytestmark = pytest.mark.slow
+
 STREAMS = int(os.environ.get("STREAMS", "40"))
 WORDS = 30
 PLAYBOOK = {

@@ -17,6 +17,8 @@ from amplifier_foundation.cli import exits, invoke
 from tests.wire.server import Answer, Request, WireServer
 from tests.wire.services import SERVICES, Model
 
+pytestmark = pytest.mark.slow
+
 BUNDLE = """---
 bundle: {name: notes}
 includes: [{bundle: model}]

@@ -22,6 +22,8 @@ from .faults import KILL, STRIDE, TEAR, under
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.slow
+
 TURN = [{"role": role, "content": "x" * 3000} for role in ("user", "assistant", "tool")]
 
 KILLED_WHILE_COPYING = """

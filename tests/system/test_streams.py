@@ -19,6 +19,8 @@ from tests.wire.services import SERVICES
 
 from .streaming import NOTE, JumpingClock, Run
 
+pytestmark = pytest.mark.slow
+
 SCHEDULES = int(os.environ.get("SCHEDULES", "40"))
 SEED = os.environ.get("SEED", "20261122")
 

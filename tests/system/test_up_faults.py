@@ -23,6 +23,8 @@ import pytest
 from amplifier_core import load_plugins
 from amplifier_foundation import open_inbox
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
 PATIENCE = 60
 CONNECTIONS = int(os.environ.get("CONNECTIONS", "1100"))

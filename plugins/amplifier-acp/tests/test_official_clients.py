@@ -17,6 +17,8 @@ from acp.schema import AllowedOutcome, PermissionOption, RequestPermissionRespon
 
 from tests.programs import install_from_npm, require
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 COMMAND = [sys.executable, "-m", "amplifier_foundation", "acp"]
 PATIENCE = 60.0

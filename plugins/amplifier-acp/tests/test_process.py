@@ -16,6 +16,8 @@ import pytest
 
 from amplifier_foundation.cli import exits, invoke
 
+pytestmark = pytest.mark.slow
+
 OWN = """---
 bundle: {name: own}
 providers:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import pytest
 from playwright.sync_api import expect
 
 from amplifier_core.triggers import TriggerEvent, TriggerType
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.slow
 
 QUEUE = "shop/cleaner"
 DIFF = "--- app.py\n+++ app.py\n@@ -1 +1 @@\n-print(1)\n+print(2)"

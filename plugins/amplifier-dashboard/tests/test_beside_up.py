@@ -9,6 +9,8 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import pytest
+
 from amplifier_foundation.cli import exits
 
 from .test_guard import Client
@@ -16,6 +18,8 @@ from .test_guard import Client
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+pytestmark = pytest.mark.slow
 
 PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
 BUNDLE = """---

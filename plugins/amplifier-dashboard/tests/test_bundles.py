@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
+pytestmark = pytest.mark.slow
+
 TEXT = """---
 bundle: {name: shop, version: 1.0.0}
 providers:

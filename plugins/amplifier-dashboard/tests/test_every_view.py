@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
+pytestmark = pytest.mark.slow
+
 MOVES = """
 () => new Promise((done) => {
   let moved = 0;

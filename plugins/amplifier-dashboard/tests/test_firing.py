@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
+pytestmark = pytest.mark.slow
+
 BUNDLE = """---
 bundle: {name: shop, version: 1.0.0}
 workflows:

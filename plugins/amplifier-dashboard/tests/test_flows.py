@@ -18,6 +18,8 @@ from .conftest import LIVE, Served
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
 
+pytestmark = pytest.mark.slow
+
 BUNDLE = """---
 bundle: {name: work}
 providers:

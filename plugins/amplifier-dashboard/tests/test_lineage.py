@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from amplifier_core.storage import SessionRecord
 
 from .conftest import LIVE, Served
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from playwright.sync_api import Page
+
+pytestmark = pytest.mark.slow
 
 
 def go(page: Page, served: Served, path: str) -> None:

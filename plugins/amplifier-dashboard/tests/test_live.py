@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def page(page: Page, served: Served) -> Page:

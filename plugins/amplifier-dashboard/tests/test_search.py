@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def filled(served: Served, tmp_path: Path) -> Filled:

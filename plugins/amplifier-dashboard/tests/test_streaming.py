@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
+pytestmark = pytest.mark.slow
+
 PHONE = {"width": 390, "height": 844}
 BUNDLE = """---
 bundle: {name: shop}

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from tests.wire.collector import Collector
 
+pytestmark = pytest.mark.slow
+
 SAYS = {"providers": [{"module": "provider-playbook", "config": {"otherwise": {"say": "You said: {prompt}"}}}]}
 TOLD = "cannot export to"
 SECRET = "collector-key-0123456789"

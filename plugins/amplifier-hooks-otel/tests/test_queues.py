@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from .conftest import Site
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.wire.collector import Collector, Received
+
+pytestmark = pytest.mark.slow
 
 FLAKY = """
 import os

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from tests.wire.collector import Collector, Received, Span
 
+pytestmark = pytest.mark.slow
+
 RULES = [
     {
         "when": {"user": r"(?P<name>\w+)\.txt"},

@@ -19,6 +19,8 @@ from amplifier_provider_replay.files import RecordingError, normalise, read_reco
 from amplifier_provider_replay.playing import DriftError, Player
 from amplifier_provider_replay.recording import Recorder
 
+pytestmark = pytest.mark.slow
+
 KEY = "sk-abcdefghijklmnopqrstuvwxyz012345"
 
 STREAMING = f"""

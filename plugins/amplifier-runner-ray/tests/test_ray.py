@@ -28,6 +28,8 @@ from amplifier_runner_ray.cluster import RayCluster, RayConfig
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.slow
+
 PLAN = {
     "session": {"orchestrator": "loop-basic", "context": "context-simple"},
     "providers": [{"module": "provider-playbook", "config": {"rules": [{"when": {"user": "yes"}, "say": "Yes."}]}}],

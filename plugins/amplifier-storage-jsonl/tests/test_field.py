@@ -14,6 +14,8 @@ from amplifier_core.storage import SessionRecord
 from amplifier_storage_jsonl.store import JsonlStore
 from amplifier_storage_jsonl.tree import slug
 
+pytestmark = pytest.mark.slow
+
 MESSAGES: list[dict[str, Any]] = [
     {"role": "user", "content": "Fix the test"},
     {"role": "user", "content": '<system-reminder source="hooks-status">It is Monday\u2028</system-reminder>'},

@@ -29,6 +29,8 @@ from tests.programs import miss
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.slow
+
 DEPLOY = Path(__file__).parents[1] / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
 SCRIPTS = {"entrypoint", "ready", "drain"}

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from .conftest import Start
 
+pytestmark = pytest.mark.slow
+
 EVENTS = int(os.environ.get("EVENTS_OF_STORE", "300"))
 """Events of each writer."""
 

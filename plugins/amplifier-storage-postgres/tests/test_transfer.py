@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from .conftest import Start
 
+pytestmark = pytest.mark.slow
+
 KILLS = int(os.environ.get("KILLS", "3"))
 MESSAGES = int(os.environ.get("MESSAGES", "60"))
 

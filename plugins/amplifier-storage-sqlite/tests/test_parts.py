@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from .conftest import Steps, Unpack
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("Größe", "STRASSE", "straße", 'a "quoted" name', "nul\0inside", "two\nlines", "全文検索", "lone \udce9", "")
 
 

@@ -19,6 +19,8 @@ from amplifier_tool_mcp import connection
 
 from .conftest import PATIENCE, scripted
 
+pytestmark = pytest.mark.slow
+
 KILLS = int(os.environ.get("KILLS", "6"))
 
 

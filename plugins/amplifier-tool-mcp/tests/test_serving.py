@@ -30,6 +30,8 @@ from amplifier_tool_mcp.serving.calls import Calls
 from amplifier_tool_mcp.serving.offers import NameTaken, make_offers
 from amplifier_tool_mcp.serving.server import make_server
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 60.0
 """Seconds for anything; a loaded machine needs a part of them."""
 HELPER = """---

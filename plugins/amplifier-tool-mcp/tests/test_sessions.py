@@ -15,6 +15,8 @@ from amplifier_foundation.settings import write_setting
 
 from .conftest import scripted
 
+pytestmark = pytest.mark.slow
+
 TOOLS = [f"mcp__{name}" for name in ("all__echo", "clock__get_current_time", "one__echo", "mine__echo", "theirs__echo")]
 INPUT = {"text": "{text}", "message": "{text}", "timezone": "{text}"}
 RULES = [

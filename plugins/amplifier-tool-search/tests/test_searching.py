@@ -27,6 +27,8 @@ from .conftest import make
 if TYPE_CHECKING:
     from .conftest import Call
 
+pytestmark = pytest.mark.slow
+
 
 class TestStructure(ToolStructuralTests):
     """The structure of every tool's module."""

@@ -15,6 +15,8 @@ from amplifier_trigger_timer import TimerTrigger
 
 from .conftest import running, timer
 
+pytestmark = pytest.mark.slow
+
 SPRING = datetime(2026, 3, 28, 12, tzinfo=UTC)
 AUTUMN = datetime(2026, 10, 24, 12, tzinfo=UTC)
 BERLIN = {"timezone": "Europe/Berlin"}

@@ -8,11 +8,15 @@ import random
 import re
 from typing import Any
 
+import pytest
+
 from amplifier_core.permissions import Access, Call, Policy, parse_permissions
 from amplifier_core.permissions.calls import Kind
 from amplifier_core.permissions.policy import EFFECTS
 from amplifier_core.permissions.protected import fold
 from amplifier_core.permissions.rules import Rule, RuleGroup, describe_pattern
+
+pytestmark = pytest.mark.slow
 
 COUNT = int(os.environ.get("COUNT", "10000"))
 SEED = os.environ.get("SEED", "20261122")

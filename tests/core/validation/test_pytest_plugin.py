@@ -13,6 +13,8 @@ from amplifier_core.pytest_plugin import AmplifierModulePlugin
 if TYPE_CHECKING:
     from .conftest import Workshop
 
+pytestmark = pytest.mark.slow
+
 SHOW = """
 def test_show(module_path, module_type, is_module_context):
     print(f"<{module_path and module_path.name}|{module_type}|{is_module_context}>")

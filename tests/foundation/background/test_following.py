@@ -17,6 +17,8 @@ from .stages import PATIENCE, PIECES, said, until
 if TYPE_CHECKING:
     from amplifier_core import AmplifierSession
 
+pytestmark = pytest.mark.slow
+
 DELTA = "llm:stream_block_delta"
 
 

@@ -6,8 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from amplifier_core.storage import DurableStore
 from amplifier_core.testing import MemoryStore
+
+pytestmark = pytest.mark.slow
 
 OpenBench = Callable[..., Any]
 

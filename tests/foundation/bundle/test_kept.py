@@ -13,6 +13,8 @@ import pytest
 from amplifier_core.errors import BundleError
 from amplifier_foundation.bundle.load import load_bundle_sync, read_leniently
 
+pytestmark = pytest.mark.slow
+
 PLAIN = "---\nbundle: {name: plain}\ntools: [{module: tool-filesystem}]\n---\nYou help.\n"
 SESSIONS = PLAIN.replace("tools:", "background_sessions: [{name: one, triggers: [{type: timer}]}]\ntools:")
 READ = """

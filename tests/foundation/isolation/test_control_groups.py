@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     Plan = Callable[..., dict[str, Any]]
 
+pytestmark = pytest.mark.slow
+
 grouped = pytest.mark.skipif(not find_places(), reason="this system delegates no control groups")
 
 HOLD = "import time; held = bytearray(b'x') * 60_000_000; time.sleep(600)"

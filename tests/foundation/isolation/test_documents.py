@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     Plan = Callable[..., dict[str, Any]]
 
+pytestmark = pytest.mark.slow
+
 PLAN = {"session": {"orchestrator": "loop-basic", "context": "context-simple"}}
 WORK = """
 from amplifier_core.errors import DocumentConflict

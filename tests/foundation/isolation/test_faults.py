@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     Plan = Callable[..., dict[str, Any]]
 
+pytestmark = pytest.mark.slow
+
 RESTLESS = """
 import sys, threading
 from importlib.machinery import PathFinder

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     Open = Callable[..., Awaitable[AmplifierSession]]
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 30.0
 OTHERWISE = [{"module": "provider-playbook", "config": {"otherwise": {"say": "Ready."}}}]
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     Plan = Callable[..., dict[str, Any]]
 
+pytestmark = pytest.mark.slow
+
 SAYS_YES = {
     "session": {"orchestrator": "loop-basic", "context": "context-simple"},
     "providers": [{"module": "provider-playbook", "config": {"rules": [{"when": {"user": "yes"}, "say": "Yes."}]}}],

@@ -19,6 +19,8 @@ from amplifier_foundation.mentions.loading import HINTS, MAX_BYTES, MAX_FILE_BYT
 
 from .conftest import Write
 
+pytestmark = pytest.mark.slow
+
 
 def contents(results: list[MentionResult]) -> dict[str, str | None]:
     return {result.mention: result.content for result in results}

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from .conftest import Site
 
+pytestmark = pytest.mark.slow
+
 TRIGGER = """
 import asyncio
 from amplifier_core import PollingTrigger, hookimpl

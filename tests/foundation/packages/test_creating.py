@@ -15,6 +15,8 @@ from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.packages.checking import check_package
 from amplifier_foundation.packages.creating import KINDS, FolderExists, PackageNameError, create_package
 
+pytestmark = pytest.mark.slow
+
 NAME = "heart-beat-of-thirty-character"
 """As long as a name may be."""
 BUILD = """

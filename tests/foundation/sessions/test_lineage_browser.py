@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 PRICED = {"duration": 1.5, "usage": {"cost_usd": "0.25", "input_tokens": 10, "requests": 1}}
 
