@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+ALIVE = "WATCHDOG=1"
+
 
 class Notifier:
     """Sends states to the service manager; does nothing without `NOTIFY_SOCKET`.
@@ -28,7 +30,10 @@ class Notifier:
         self._period = int(period) / 1_000_000 if watched else 0.0
 
     def tell(self, state: str) -> None:
-        """Send a state such as `READY=1`; a missing listener is not an error."""
+        """Send a state such as `READY=1`; the log tells of a manager that does not listen, or is behind.
+
+        A sign of life that finds the queue full is dropped: earlier ones are still in it.
+        """
         if not self._address:
             return
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
@@ -38,7 +43,8 @@ class Notifier:
                 sender.connect(address)
                 sender.send(state.encode())
         except OSError as error:
-            logger.warning("the service manager cannot be told %s: %s", state, error)
+            if not (isinstance(error, BlockingIOError) and state == ALIVE):
+                logger.warning("the service manager cannot be told %s: %s", state, error)
 
     @contextmanager
     def ready(self, status: str) -> Iterator[None]:
@@ -52,5 +58,5 @@ class Notifier:
     async def pings(self) -> None:
         """Send a sign of life twice in each period of the watchdog, until cancelled."""
         while self._period > 0:
-            self.tell("WATCHDOG=1")
+            self.tell(ALIVE)
             await asyncio.sleep(self._period / 2)
