@@ -117,6 +117,26 @@ async def test_a_full_disk_loses_nothing_acknowledged_and_is_used_again(small_di
     await again.close()
 
 
+@pytest.mark.parametrize("free", range(100_000, 900_000, 50_000))
+async def test_a_disk_too_full_for_a_new_store_leaves_none(small_disk: Path, free: int) -> None:
+    disk = os.statvfs(small_disk)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(disk.f_bavail * disk.f_bsize - free))
+    path = small_disk / "store.db"
+    try:
+        store = open_sqlite({"path": path})
+        await store.create(SessionRecord("early"))
+        await store.close()
+    except StoreUnavailable as error:
+        assert "the disk is full" in str(error)
+    assert {each.name for each in small_disk.iterdir()} <= {"ballast", "store.db", "store.db-wal", "store.db-shm"}
+    ballast.unlink()
+    store = open_sqlite({"path": path})
+    await store.create(SessionRecord("s"))
+    assert store.administration.check() == []
+    await store.close()
+
+
 @pytest.mark.parametrize(
     ("command", "file"),
     [("session list", "amplifier.db"), ("trust --yes", "trust"), ("config set retention.keep 3", "settings.yaml")],

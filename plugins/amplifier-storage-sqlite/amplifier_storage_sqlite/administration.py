@@ -17,7 +17,7 @@ from .checking import SALVAGE, damaged_pages, find_faults, has_wrong_derived, re
 from .copying import back_up, flush, forget_unfinished
 from .faults import damage_error, translate_errors
 from .message_search import clear_index
-from .opening import check, connect, place_of, require_place, restrict
+from .opening import check, connect, make_whole, place_of, require_place, restrict
 from .schema import APPLICATION_ID
 from .values import unplain
 
@@ -146,7 +146,7 @@ class SqliteAdministration:
             with closing(sqlite3.connect(new)) as db:
                 if _number(db, "application_id") != APPLICATION_ID:  # an empty file would become an empty store
                     raise damage_error(source, "is not a backup of a store")
-            connect(new, self._busy_timeout).close()  # of this version, or an error before anything is replaced
+            make_whole(new, self._busy_timeout)  # of this version, or an error before anything is replaced
             if self.path.exists():
                 self._fold_log()
                 kept.hardlink_to(self.path)
@@ -167,7 +167,7 @@ class SqliteAdministration:
         with translate_errors(target), TemporaryDirectory(prefix=".salvage-", dir=target.parent) as folder:
             new = Path(folder) / "store"
             found = salvage(self.path, new, Path(folder))
-            connect(new, self._busy_timeout).close()
+            make_whole(new, self._busy_timeout)
             new.replace(target)
             flush(target.parent)
         return Salvaged(target, {name: count for name, count in sorted(found.rows.items()) if count}, tuple(found.lost))

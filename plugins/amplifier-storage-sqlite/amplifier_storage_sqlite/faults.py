@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from contextlib import contextmanager
 from json import JSONDecodeError
@@ -23,11 +24,12 @@ class IndexDamage(DamageError):
 
 
 _PERMISSIONS = "Check that you may write the file and its folder"
+_FULL = "the disk is full; what was acknowledged is kept. Free some space and try again"
 _LOCKED = "is locked by another process. Try again when that one has finished"
 _UNAVAILABLE = {
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,
-    sqlite3.SQLITE_FULL: "the disk is full; what was acknowledged is kept. Free some space and try again",
+    sqlite3.SQLITE_FULL: _FULL,
     sqlite3.SQLITE_READONLY: f"cannot be written. {_PERMISSIONS}",
     sqlite3.SQLITE_PERM: f"cannot be opened. {_PERMISSIONS}",
     sqlite3.SQLITE_AUTH: f"cannot be opened. {_PERMISSIONS}",
@@ -80,6 +82,8 @@ def store_error(path: Path, error: Exception) -> Exception:
     if isinstance(error, JSONDecodeError):
         return damage_error(path, f"is damaged (a value is not JSON: {error})")
     if isinstance(error, OSError) and not isinstance(error, StoreError):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return StoreUnavailable(path, _FULL)
         return StoreUnavailable(path, f"cannot be opened ({error.strerror or error}). {_PERMISSIONS}")
     return error
 

@@ -6,6 +6,7 @@ import logging
 import os
 import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,6 +142,17 @@ def connect(path: Path, busy_timeout: float, kind: type[sqlite3.Connection] = sq
     return db
 
 
+def make_whole(path: Path, busy_timeout: float) -> None:
+    """Bring a file that nobody else uses to this version, on the disk and without a log; then it may be linked or moved.
+
+    Closing a connection folds the log too, but says nothing when the disk is too full for that.
+    """
+    with closing(connect(path, busy_timeout)) as db:
+        [(busy, _, _)] = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        if busy:
+            raise StoreUnavailable(path, "is in use, although it is new. Try again")
+
+
 def has_copy(db: sqlite3.Connection) -> bool:
     """Return whether a copy into the file is unfinished."""
     return bool(db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (COPY_TABLE,)).fetchone())
@@ -198,7 +210,7 @@ def make_store(path: Path, busy_timeout: float) -> None:
         new = Path(folder) / "store"
         new.touch(0o600)
         new.chmod(0o600)
-        connect(new, busy_timeout).close()
+        make_whole(new, busy_timeout)
         try:
             path.hardlink_to(new)
         except FileExistsError:
