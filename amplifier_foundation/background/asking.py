@@ -52,8 +52,13 @@ def ask(owner: Mapping[str, Any], operation: str, *, patience: float = AT_ONCE, 
             with connection.makefile("rb") as lines:
                 answer = json.loads(lines.readline())
     except (OSError, ValueError) as error:
-        why = f"nothing came within {patience:g} s; it may be stopped (kill -CONT), or hang (kill -9)"
-        why = why if isinstance(error, TimeoutError) else str(error)
+        why = str(error)
+        if isinstance(error, TimeoutError):
+            from ..sessions.lock import is_missing
+
+            stopped = "stopped (kill -CONT), or hang (kill -9)"
+            stopped = "stopped, or hang, and is not in this container" if is_missing(owner) else stopped
+            why = f"nothing came within {patience:g} s; it may be {stopped}"
         raise SessionConflict(path, f"process {owner.get('pid', '?')} does not answer at {path}: {why}") from error
     if not answer.get("ok"):
         raise SessionConflict(path, str(answer.get("error")))

@@ -72,41 +72,45 @@ def stop(name: str | None, here: bool, everything: bool, timeout: float) -> None
 def _stop_all(owner: dict[str, Any], patience: float) -> None:
     """Ask the process to stop; interrupt running sessions after `patience` seconds. Raises `SessionConflict`."""
     from ..background.asking import ask
-    from ..sessions.lock import is_missing, missing_conflict
 
     pid = int(owner["pid"])
     try:
         ask(owner, "stop")
     except SessionConflict:  # no answer: it is starting, or ending already
-        if is_missing(owner):
-            raise missing_conflict(owner) from None
-        _terminate(pid)
-    if not _wait_for_end(pid, min(LATE, patience)):
+        _terminate(owner)
+    if not _wait_for_end(owner, min(LATE, patience)):
         ids: list[str] = []
         with suppress(SessionConflict):
             ids = [session_id for _, _, row in list_running(owner) for session_id in row["running"]]
         listed = f": {', '.join(ids)}" if ids else ""
         click.echo(f"amplifier: process {pid} waits for running sessions{listed}", err=True)
-        if not _wait_for_end(pid, max(0.0, patience - LATE)):
+        if not _wait_for_end(owner, max(0.0, patience - LATE)):
             click.echo(f"amplifier: interrupting running sessions after {patience:g} s", err=True)
-            _terminate(pid)
-            if not _wait_for_end(pid, TIMEOUT):
+            _terminate(owner)
+            if not _wait_for_end(owner, TIMEOUT):
                 raise SessionConflict(str(pid), f"process {pid} does not end. End it with: kill -9 {pid}")
     click.echo(f"Process {pid} has ended.", err=True)
     record_stop(owner)
 
 
-def _terminate(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
+def _terminate(owner: dict[str, Any]) -> None:
+    """Signal the owner's process. Raises `SessionConflict` if the one with its number is another one."""
+    from ..sessions.lock import is_missing, missing_conflict
+
+    if not is_missing(owner):
+        with suppress(ProcessLookupError):
+            os.kill(int(owner["pid"]), signal.SIGTERM)
+    elif not _wait_for_end(owner, 0):
+        raise missing_conflict(owner)
 
 
-def _wait_for_end(pid: int, seconds: float) -> bool:
-    """Return whether process `pid` gives up the data folder within so many seconds."""
+def _wait_for_end(owner: dict[str, Any], seconds: float) -> bool:
+    """Return whether the process gives up its folders within so many seconds."""
     from ..sessions.lock import running_owners
 
     ends = time.monotonic() + seconds
-    while any(each.get("pid") == pid for each in running_owners()):
+    of_owner = owner["pid"], owner.get("projects")
+    while any((each.get("pid"), each.get("projects")) == of_owner for each in running_owners()):
         if time.monotonic() >= ends:
             return False
         time.sleep(LOOK_EVERY)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import sys
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
@@ -20,7 +21,7 @@ from ..documents.times import format_time
 from ..paths import data_home, make_private
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 
@@ -78,7 +79,7 @@ def session_lock(session_id: str, *, is_run: bool = False) -> Iterator[None]:
         with path.open("a+", encoding="utf-8") as file:
             if not _acquire(file.fileno()):
                 facts, probes = _read_facts(path), probes - 1
-                if probes and (not facts or is_missing(facts)):  # another process looks whether the lock is held
+                if probes and (not facts or not _has_open(facts.get("pid"), [path])):  # another process looks whether the lock is held
                     time.sleep(0.01)
                     continue
                 pid = facts.get("pid", "?")
@@ -118,24 +119,29 @@ def holder_of(session_id: str) -> str | None:
 
 def running_owners() -> list[dict[str, Any]]:
     """Return the facts of every process that runs background sessions with this data folder, each once."""
-    return list({facts.get("pid"): facts for _, facts, is_held in _owner_files() if is_held}.values())
+    return list({_key(facts): facts for _, facts, is_held in _owner_files() if is_held}.values())
 
 
 def killed_owners() -> list[dict[str, Any]]:
     """Return the facts of every process that did not let go of its folders: it was killed, or the machine stopped."""
-    running = {each.get("pid") for each in running_owners()}
-    found = {facts.get("pid"): facts for _, facts, is_held in _owner_files() if not is_held}
-    return [facts for pid, facts in found.items() if pid not in running]
+    running = {_key(each) for each in running_owners()}
+    found = {_key(facts): facts for _, facts, is_held in _owner_files() if not is_held}
+    return [facts for key, facts in found.items() if key not in running]
 
 
 def forget_killed(project: str | None = None) -> list[dict[str, Any]]:
     """Forget the killed processes of a folder (None: of all); return their facts."""
     killed = [each for each in killed_owners() if project is None or project in (each.get("projects") or ())]
-    pids = {each.get("pid") for each in killed}
+    keys = {_key(each) for each in killed}
     for file, facts, is_held in _owner_files():
-        if not is_held and facts.get("pid") in pids:
+        if not is_held and _key(facts) in keys:
             file.truncate(0)
     return killed
+
+
+def _key(owner: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what tells an owner from others: of two containers, each may have one with the same number."""
+    return owner.get("pid"), *(owner.get("projects") or ())
 
 
 def _owner_files() -> Iterator[tuple[IO[str], dict[str, Any], bool]]:
@@ -154,24 +160,38 @@ def running_owner(project: str | None = None) -> dict[str, Any] | None:
 
 
 def is_missing(owner: Mapping[str, Any]) -> bool:
-    """Return whether no process here has the number of this owner."""
-    try:
-        os.kill(int(owner["pid"]), 0)
-    except ProcessLookupError:
-        return True
-    except (KeyError, OSError):
-        return False
-    return False
+    """Return whether the process here with the number of this owner, if there is one, is another one.
+
+    The owner has the file of its lock open. In another container, a stranger may have its number.
+    """
+    return not _has_open(owner.get("pid"), [_lock_path(each) for each in owner.get("projects") or [""]])
 
 
 def missing_conflict(owner: Mapping[str, Any]) -> SessionConflict:
     """Return the error about an owner that `is_missing`, while its lock is held."""
     path = _lock_path(next(iter(sorted(owner.get("projects") or ())), ""))
     message = (
-        f"process {owner.get('pid', '?')} is gone, but its lock is held: by a process that it left behind, or it runs "
-        f"in another container. Find the holder with: fuser {path}"
+        f"process {owner.get('pid', '?')} is gone from here, but its lock is held: by a process that it left behind, "
+        f"or it runs in another container, and is stopped there. Find the holder with: fuser {path}"
     )
     return SessionConflict(str(data_home()), message)
+
+
+def _has_open(pid: Any, paths: Iterable[Path]) -> bool:
+    """Return whether process `pid` is there and, where the system shows that, has one of these files open."""
+    try:
+        os.kill(int(pid), 0)
+        if sys.platform != "linux":
+            return True
+        files = [path.stat() for path in paths]
+        for each in os.listdir(folder := f"/proc/{pid}/fd"):
+            with suppress(FileNotFoundError):  # closed since
+                found = os.stat(f"{folder}/{each}")
+                if any(os.path.samestat(file, found) for file in files):
+                    return True
+    except (OSError, TypeError, ValueError):
+        return False
+    return False
 
 
 def _conflict(owner: dict[str, Any]) -> SessionConflict:
@@ -187,7 +207,7 @@ def _conflict(owner: dict[str, Any]) -> SessionConflict:
 
 
 def _lock_path(project: str) -> Path:
-    name = f"up-{sha256(project.encode()).hexdigest()[:16]}.lock" if project else "up.lock"
+    name = f"up-{sha256(os.fsencode(project)).hexdigest()[:16]}.lock" if project else "up.lock"
     return make_private(data_home() / "locks") / name
 
 

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from amplifier_core.errors import SessionConflict
+from amplifier_foundation.background.asking import ask
+from amplifier_foundation.background.control import socket_path
 from amplifier_foundation.cli import exits, invoke, stop
+from amplifier_foundation.paths import project_of
+from amplifier_foundation.sessions.lock import owner_lock
 
 
 @pytest.mark.parametrize("arguments", [["reviewer"], ["--all"]])
@@ -67,3 +76,36 @@ def gone_when(asked: asyncio.Event) -> Any:
         return len(looks) > 1 and asked.is_set()
 
     return gone
+
+
+STRANGER = """
+import signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("signalled"))
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system has a process with the number of another one")
+def test_a_stranger_with_the_number_of_a_process_in_another_container_gets_no_signal(
+    background: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with (
+        subprocess.Popen([sys.executable, "-c", STRANGER], **pipes) as stranger,
+        closing(socket.socket(socket.AF_UNIX)) as hanging,
+    ):
+        assert stranger.stdout is not None
+        assert stranger.stdout.readline() == b"ready\n"
+        path = socket_path()
+        hanging.bind(str(path))
+        hanging.listen()
+        facts = {"projects": [project_of()], "pid": stranger.pid, "socket": str(path)}
+        with owner_lock(facts):
+            with pytest.raises(SessionConflict, match="it may be stopped, or hang, and is not in this container"):
+                ask(facts, "status", patience=0.01)
+            hanging.close()
+            assert invoke(["stop", "--all", "--timeout", "0"]) == exits.CONFLICT
+        assert f"process {stranger.pid} is gone from here, but its lock is held: by a process" in capsys.readouterr().err
+        stranger.communicate(b"")
+        assert stranger.returncode == 0

@@ -12,7 +12,7 @@ import pytest
 
 from amplifier_core.errors import SessionConflict
 from amplifier_foundation.paths import make_private
-from amplifier_foundation.sessions.lock import holder_of, owner_lock, running_owner, session_lock
+from amplifier_foundation.sessions.lock import holder_of, owner_lock, running_owner, running_owners, session_lock
 
 HOLD = """
 import sys
@@ -93,3 +93,14 @@ def test_an_owner_of_the_whole_data_folder_runs_alone() -> None:
             pass
     with owner_lock({"projects": ["/a"]}), owner_lock({"projects": ["/b"]}):
         pass
+
+
+def test_owners_of_two_containers_with_one_number_are_two() -> None:
+    with owner_lock({"projects": ["/a"], "pid": 1}), owner_lock({"projects": ["/b"], "pid": 1}):
+        assert [each["projects"] for each in running_owners()] == [["/a"], ["/b"]]
+
+
+def test_a_project_whose_path_is_not_utf_8_has_its_own_lock() -> None:
+    for project in (os.fsdecode(b"/a-\xff"), os.fsdecode(b"/a-\xfe")):
+        with owner_lock({"projects": [project]}):
+            assert (running_owner(project) or {}).get("projects") == [project]
