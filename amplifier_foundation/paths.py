@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import contextmanager, suppress
+from errno import EACCES
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
+_VARIABLE = "AMPLIFIER_HOME"
 _in_use: set[Path] = set()
 """Data folders that are not made again: what is written into another folder of the name would be lost."""
+_warned: set[Path] = set()
+"""Data folders of users that root was warned of."""
 
 
 @contextmanager
@@ -31,7 +35,7 @@ def using_folder(folder: Path) -> Iterator[None]:
 
 def data_home() -> Path:
     """Return the data folder: `AMPLIFIER_HOME`, or the system's own place for user data."""
-    chosen = os.environ.get("AMPLIFIER_HOME")
+    chosen = os.environ.get(_VARIABLE)
     if chosen:
         return Path(chosen).expanduser()
     from platformdirs import user_data_path
@@ -91,10 +95,62 @@ def make_private(folder: Path) -> Path:
     except StoreUnavailable:
         raise
     except OSError as error:
-        raise StoreUnavailable(
-            folder, f"cannot be used ({error.strerror}). Make it writable, or set AMPLIFIER_HOME to a folder that is"
-        ) from error
+        raise unusable_error(folder, error) from error
+    if folder == data_home():
+        _warn_root(folder)
     return folder
+
+
+def unusable_error(path: Path, error: OSError) -> StoreUnavailable:
+    """Return the error for a file or folder that cannot be used; it names another user to whom it, or one above, belongs.
+
+    A folder is only to be made yours if it lies in one of yours: AMPLIFIER_HOME may be any folder.
+    """
+    home, user = data_home(), os.geteuid()
+    for each in (path, *path.parents):
+        with suppress(OSError):
+            owner = each.stat().st_uid
+            if each.is_relative_to(home) and owner != user:
+                remedy = f"Set {_VARIABLE} to a folder of yours"
+                if owner == 0 and user in (home.stat().st_uid, home.parent.stat().st_uid):
+                    remedy = f"Make it yours: sudo chown -R {user}:{os.getegid()} {home}"
+                why = f"{'it' if each == path else each} belongs to {_user(owner)}"
+                return StoreUnavailable(path, f"cannot be used ({error.strerror}): {why}. {remedy}")
+    return StoreUnavailable(
+        path, f"cannot be used ({error.strerror}). Make it writable, or set {_VARIABLE} to a folder that is"
+    )
+
+
+def require_open_home() -> None:
+    """Raise `StoreUnavailable` if the data folder is there and closed to this user, before a file in it is blamed."""
+    home = data_home()
+    if os.path.lexists(home) and not os.access(home, os.X_OK):
+        raise unusable_error(home, PermissionError(EACCES, os.strerror(EACCES)))
+
+
+def _warn_root(home: Path) -> None:
+    """Warn the administrator in the data folder of a user, or in one made in a user's folder: it closes to that user."""
+    for each in (home, home.parent):
+        owner = each.stat().st_uid
+        if os.geteuid() == 0 and owner != 0 and home not in _warned:
+            _warned.add(home)
+            import logging
+
+            logging.getLogger(__name__).warning(
+                "%s belongs to %s, who cannot use what root makes in it. Run amplifier as that user, or set %s",
+                each,
+                _user(owner),
+                _VARIABLE,
+            )
+
+
+def _user(number: int) -> str:
+    import pwd
+
+    try:
+        return f"{pwd.getpwuid(number).pw_name} (uid {number})"
+    except KeyError:
+        return f"uid {number}"
 
 
 def project_of(folder: Path | str | None = None) -> str:

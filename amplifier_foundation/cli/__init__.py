@@ -231,6 +231,8 @@ def invoke(args: Sequence[str] | None = None) -> int:
             import traceback
 
             click.echo(_hide("".join(traceback.format_exception(error))), err=True, nl=False)
+        elif (denied := exits.find_denied(error)) is not None:
+            _say(str(denied))
         elif isinstance(error, AmplifierError):
             _say(with_advice(error))
         elif exits.is_of_provider(error):

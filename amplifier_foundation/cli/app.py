@@ -76,7 +76,7 @@ def plugins_of(ctx: click.Context) -> Plugins:
 def storage_plugins(ctx: click.Context) -> Plugins:
     """Load the plugin of the chosen storage alone, by its name; all plugins if it does not offer that storage.
 
-    Raises `LockUnreadable`.
+    Raises `LockUnreadable`, `StoreUnavailable`.
     """
     from amplifier_core.plugins import load_plugins
 
@@ -98,10 +98,15 @@ def _is_safe(ctx: click.Context) -> bool:
 
 
 def storage_setting() -> Any:
-    """Return the `storage` of the settings; without a settings file, reading settings is left out to save time."""
+    """Return the `storage` of the settings; without a settings file, reading settings is left out to save time.
+
+    Raises `StoreUnavailable` for a data folder that is closed to this user.
+    """
+    from ..paths import require_open_home
     from ..sessions.storages import DEFAULT_STORAGE
     from ..settings import settings_exist
 
+    require_open_home()
     if settings_exist():
         return read_settings_here().get("storage")
     return os.environ.get("AMPLIFIER_STORAGE") or DEFAULT_STORAGE
@@ -115,8 +120,11 @@ def read_settings_here(folder: Path | None = None) -> Settings:
     """Return the settings in `folder` (default: the current one); print each of their warnings to stderr once.
 
     What matters in those of a project that is not trusted is left out, with a warning. Raises `SettingsError`,
-    `TrustUnreadable`.
+    `TrustUnreadable`, `StoreUnavailable`.
     """
+    from ..paths import require_open_home
+
+    require_open_home()
     settings, problems = read_trusted_settings(folder)
     context = click.get_current_context()
     shown: set[Problem | str] = context.meta.setdefault(f"{__name__}.shown", set())

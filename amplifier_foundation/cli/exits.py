@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
+from pathlib import Path
 
 from amplifier_core import errors
+
+from ..paths import data_home, unusable_error
 
 OK = 0
 FAILED = 1
@@ -62,7 +66,7 @@ _WAITING_FOR_TRUST = (("trust", "NotTrusted"), ("session_mark", "WithinSession")
 
 def exit_code(error: BaseException) -> int:
     """Return the exit code of a command that fails with `error`."""
-    if find_full_disk(error) is not None:
+    if find_full_disk(error) is not None or find_denied(error) is not None:
         return TRY_AGAIN
     if is_of_provider(error):
         from ..sessions.failures import find_provider_error
@@ -82,6 +86,14 @@ def find_full_disk(error: BaseException) -> OSError | None:
     """Return the error, or its cause, that says that there was no room to write something."""
     both = (error, error.__cause__)
     return next((one for one in both if isinstance(one, OSError) and one.errno in (errno.ENOSPC, errno.EDQUOT)), None)
+
+
+def find_denied(error: BaseException) -> errors.StoreUnavailable | None:
+    """Return the error to tell for one that says that the data folder, or a file in it, is closed to this user."""
+    if not isinstance(error, PermissionError) or isinstance(error, errors.AmplifierError) or not error.filename:
+        return None
+    path = Path(os.fsdecode(error.filename))
+    return unusable_error(path, error) if path.is_relative_to(data_home()) else None
 
 
 def is_of_provider(error: BaseException) -> bool:

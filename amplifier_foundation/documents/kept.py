@@ -59,7 +59,7 @@ class Check(NamedTuple):
 
     def keep(self, path: Path | str, about: str, values: dict[str, Any] | None = None) -> None:
         """Keep that the file has no mistakes; nothing is kept where there is no data folder yet."""
-        if data_home().is_dir():
+        if os.path.isdir(data_home()):  # `Path.is_dir` raises below a folder that cannot be entered
             with suppress(OSError):
                 from .files import write_whole
 

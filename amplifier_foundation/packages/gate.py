@@ -5,6 +5,7 @@ The gate reads both at the first import of a plugin, and asks no file when neith
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,7 @@ def read_disabled() -> list[str]:
     from ..settings.places import settings_file
 
     file = settings_file("user")
-    if not file.exists():
+    if not os.path.lexists(file):  # also when its folder cannot be entered, which is told of what needs it
         return []
     from ..settings.layer import file_layer
 

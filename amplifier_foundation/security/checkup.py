@@ -9,12 +9,13 @@ import os
 import re
 import shutil
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from amplifier_core.errors import AmplifierError
 
-from ..paths import data_home
+from ..paths import data_home, unusable_error
 from .trust import VARIABLE, find_problem, is_checked
 
 if TYPE_CHECKING:
@@ -141,19 +142,31 @@ def check_files(folder: Path) -> Iterator[Finding]:
     from ..settings.places import settings_files
 
     home = data_home()
+    try:
+        home.lstat()
+    except PermissionError as error:
+        yield Finding("files", "weak", str(unusable_error(home, error)))
+        return
+    except OSError:
+        pass  # it is not made yet
     private = [home, *sorted(each for each in home.glob("*") if each.is_file())] if home.is_dir() else []
     private = [path for path in private if path.name != "settings.yaml"]  # it holds no secret
     opened = [path for path in private if _mode(path) & 0o077]
     obeyed = {folder / "bundle.md", folder, *settings_files(folder).values()}
     changeable = [path for path in sorted(obeyed) if _mode(path) & 0o022 and not _mode(path) & stat.S_ISVTX]
-    strange = [path for path in [*private, *sorted(obeyed)] if _owner(path) not in (None, 0, os.getuid())]
+    strange = [path for path in sorted(obeyed) if _owner(path) not in (None, 0, os.getuid())]
+    closed = [path for path in (home, *_list_below(home, 3)) if _owner(path) not in (None, os.getuid())]
     for path in opened:
         yield Finding("files", "weak", f"{path} is open to others (mode {_mode(path):04o})", f"chmod go= {path}")
     for path in changeable:
         yield Finding("files", "weak", f"others can change {path} (mode {_mode(path):04o})", f"chmod go-w {path}")
     for path in strange:
         yield Finding("files", "weak", f"{path} belongs to another user", f"use a folder of your own, not {path}")
-    if not opened and not changeable and not strange:
+    if closed:
+        rest = f", and {len(closed) - 1} more of the data folder" if len(closed) > 1 else ""
+        fact = f"{closed[0]} belongs to another user{rest}"
+        yield Finding("files", "weak", fact, f"sudo chown -R {os.getuid()}:{os.getgid()} {home}")
+    if not opened and not changeable and not strange and not closed:
         yield Finding("files", "ok", f"only you can open {home}, and change what amplifier obeys in {folder}")
 
 
@@ -161,7 +174,11 @@ def check_ports() -> Iterator[Finding]:
     """Yield the addresses that running background sessions listen at, as far as this system tells them."""
     from ..sessions.lock import running_owners
 
-    owners = running_owners()
+    try:
+        owners = running_owners()
+    except AmplifierError as error:
+        yield Finding("ports", "weak", str(error))
+        return
     if owners and not Path("/proc/net/tcp").exists():
         yield Finding("ports", "off", "this system does not tell who listens", "lsof -nP -iTCP -sTCP:LISTEN")
         return
@@ -215,6 +232,15 @@ def check_transports(plugins: Plugins, folder: Path) -> Iterator[Finding]:
 
         for state, fact, remedy in check_routes(entries, plugins):
             yield Finding("transports", "ok" if state == "ok" else "weak", fact, remedy)
+
+
+def _list_below(folder: Path, levels: int) -> Iterator[Path]:
+    """Yield what is in a folder, and in the folders in it, so many levels deep."""
+    with suppress(OSError):
+        for each in sorted(folder.iterdir()):
+            yield each
+            if levels > 1 and not each.is_symlink():
+                yield from _list_below(each, levels - 1)
 
 
 def _mode(path: Path) -> int:

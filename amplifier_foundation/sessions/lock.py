@@ -18,7 +18,7 @@ from amplifier_core.errors import SessionConflict
 from amplifier_core.process_forks import close_in_forks
 
 from ..documents.times import format_time
-from ..paths import data_home, make_private
+from ..paths import data_home, make_private, unusable_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -49,7 +49,7 @@ def owner_lock(facts: dict[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def _hold(path: Path, facts: dict[str, Any]) -> Iterator[None]:
-    with path.open("a+", encoding="utf-8") as file:
+    with _open(path, "a+") as file:
         path.chmod(0o600)
         for attempt in range(PROBES):
             if _acquire(file.fileno()):
@@ -76,7 +76,7 @@ def session_lock(session_id: str, *, is_run: bool = False) -> Iterator[None]:
     """
     path, probes = make_private(data_home() / "locks" / "sessions") / session_id, PROBES
     while True:
-        with path.open("a+", encoding="utf-8") as file:
+        with _open(path, "a+") as file:
             if not _acquire(file.fileno()):
                 facts, probes = _read_facts(path), probes - 1
                 if probes and (not facts or not _has_open(facts.get("pid"), [path])):  # another process looks whether the lock is held
@@ -111,14 +111,17 @@ def session_lock(session_id: str, *, is_run: bool = False) -> Iterator[None]:
 def holder_of(session_id: str) -> str | None:
     """Return the number of the process that holds the conversation of a session; None: nobody does."""
     path = data_home() / "locks" / "sessions" / session_id
-    with suppress(FileNotFoundError, NotADirectoryError), path.open("r+", encoding="utf-8") as file:
+    with suppress(FileNotFoundError, NotADirectoryError), _open(path, "r+") as file:
         if not _acquire(file.fileno(), fcntl.LOCK_SH):
             return str(_read_facts(path).get("pid", "?"))
     return None
 
 
 def running_owners() -> list[dict[str, Any]]:
-    """Return the facts of every process that runs background sessions with this data folder, each once."""
+    """Return the facts of every process that runs background sessions with this data folder, each once.
+
+    Raises `StoreUnavailable` for locks of another user.
+    """
     return list({_key(facts): facts for _, facts, is_held in _owner_files() if is_held}.values())
 
 
@@ -146,8 +149,13 @@ def _key(owner: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _owner_files() -> Iterator[tuple[IO[str], dict[str, Any], bool]]:
     """Yield the open file of each folder's lock that names a process, its facts, and whether that holds it."""
-    for path in sorted((data_home() / "locks").glob("up*.lock")):
-        with suppress(FileNotFoundError), path.open("r+", encoding="utf-8") as file:
+    folder = data_home() / "locks"
+    try:
+        paths = sorted(folder.glob("up*.lock"))
+    except PermissionError as error:
+        raise unusable_error(folder, error) from error
+    for path in paths:
+        with suppress(FileNotFoundError), _open(path, "r+") as file:
             is_held = not _acquire(file.fileno(), fcntl.LOCK_SH)
             if facts := _read_facts(path):
                 yield file, facts, is_held
@@ -209,6 +217,13 @@ def _conflict(owner: dict[str, Any]) -> SessionConflict:
 def _lock_path(project: str) -> Path:
     name = f"up-{sha256(os.fsencode(project)).hexdigest()[:16]}.lock" if project else "up.lock"
     return make_private(data_home() / "locks") / name
+
+
+def _open(path: Path, mode: str) -> IO[str]:
+    try:
+        return path.open(mode, encoding="utf-8")
+    except PermissionError as error:
+        raise unusable_error(path, error) from error
 
 
 def _acquire(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:

@@ -1,0 +1,102 @@
+"""The data folder, or a file in it, belongs to another user: the error names that user and the remedy."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.paths import make_private, project_of, unusable_error
+from amplifier_foundation.sessions.lock import owner_lock
+
+OTHER = 65534
+SETPRIV = shutil.which("setpriv")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0 or SETPRIV is None, reason="only root gives files to another user")
+
+
+def as_user(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that other users' files are closed to."""
+    privileges = [str(SETPRIV), "--bounding-set=-dac_override,-dac_read_search"]
+    return subprocess.run(
+        [*privileges, sys.executable, "-m", "amplifier_foundation", *command],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("command", ["up --once", "ps", "stop --all"])
+def test_a_lock_of_another_user_is_told_with_its_owner(command: str, background: Path, home: Path) -> None:
+    with owner_lock({"projects": [project_of()]}):
+        [lock] = (home / "locks").glob("up-*.lock")
+    os.chown(lock, OTHER, OTHER)
+    done = as_user(*command.split())
+    assert done.stderr.startswith(f"amplifier: {lock}: cannot be used (Permission denied): it belongs to ")
+    assert done.stderr.count("\n") == 1
+    assert f"uid {OTHER}" in done.stderr
+    assert "Set AMPLIFIER_HOME to a folder of yours" in done.stderr
+    assert done.returncode == exits.TRY_AGAIN
+
+
+@pytest.mark.parametrize("command", ["run hi", "up --once", "session list"])
+def test_a_data_folder_of_another_user_is_told_once_and_no_plugin_is_blamed(
+    command: str, background: Path, home: Path
+) -> None:
+    make_private(home)
+    (home / "settings.yaml").touch()
+    os.chown(home, OTHER, OTHER)
+    done = as_user(*command.split())
+    [line] = done.stderr.splitlines()[-1:]
+    assert line.startswith(f"amplifier: {home}: cannot be used (Permission denied): it belongs to ")
+    assert "plugin" not in done.stderr
+    assert done.returncode == exits.TRY_AGAIN
+
+
+def test_the_doctor_names_files_of_another_user(background: Path, home: Path) -> None:
+    make_private(home / "locks")
+    (home / "locks" / "up-1.lock").touch(0o600)
+    os.chown(home / "locks" / "up-1.lock", OTHER, OTHER)
+    done = as_user("doctor", "--json")
+    assert done.returncode == exits.FAILED
+    assert f"{home}/locks/up-1.lock belongs to another user" in done.stdout
+    assert f"sudo chown -R 0:0 {home}" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["run hi", "ps", "doctor"])
+def test_a_data_folder_below_a_closed_folder_is_an_error_of_its_own(
+    command: str, background: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(0o700)
+    os.chown(closed, OTHER, OTHER)
+    monkeypatch.setenv("AMPLIFIER_HOME", str(closed / "home"))
+    done = as_user(*command.split())
+    said = done.stdout if command == "doctor" else done.stderr
+    assert "cannot be used (Permission denied). Make it writable, or set AMPLIFIER_HOME" in " ".join(said.split())
+    assert done.returncode == (exits.FAILED if command == "doctor" else exits.TRY_AGAIN)
+
+
+def test_what_root_left_in_a_folder_of_yours_is_made_yours(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_private(home / "run")
+    os.chown(home.parent, OTHER, OTHER)
+    monkeypatch.setattr(os, "geteuid", lambda: OTHER)
+    error = unusable_error(home / "run" / "1.sock", PermissionError(13, "Permission denied"))
+    assert f"{home}/run belongs to root (uid 0). Make it yours: sudo chown -R {OTHER}:" in str(error)
+    os.chown(home.parent, 0, 0)  # nobody is told to take `/etc`
+    error = unusable_error(home / "run" / "1.sock", PermissionError(13, "Permission denied"))
+    assert "chown" not in str(error)
+
+
+def test_root_is_warned_in_the_data_folder_of_a_user(
+    background: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_private(home)
+    os.chown(home, OTHER, OTHER)
+    assert invoke(["ps"]) == exits.OK
+    assert "who cannot use what root makes in it. Run amplifier as that user" in capsys.readouterr().err
