@@ -214,7 +214,8 @@ def home_of(bundle: Bundle, plugins: Plugins, working_dir: Path | None = None) -
 
 def root_id(bundle_name: str, project: str) -> str:
     """Return the id of the session above a bundle's background sessions: the same at every start."""
-    return session_id_of(bundle_name, sha256(f"{project}:{bundle_name}".encode()).hexdigest()[:12])
+    place = f"{project}:{bundle_name}".encode(errors="surrogateescape")
+    return session_id_of(bundle_name, sha256(place).hexdigest()[:12])
 
 
 @asynccontextmanager

@@ -215,7 +215,9 @@ def _conflict(owner: dict[str, Any]) -> SessionConflict:
 
 
 def _lock_path(project: str) -> Path:
-    name = f"up-{sha256(os.fsencode(project)).hexdigest()[:16]}.lock" if project else "up.lock"
+    if not project:
+        return make_private(data_home() / "locks") / "up.lock"
+    name = f"up-{sha256(project.encode(errors='surrogateescape')).hexdigest()[:16]}.lock"
     return make_private(data_home() / "locks") / name
 
 

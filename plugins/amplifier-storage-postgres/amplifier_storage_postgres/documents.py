@@ -138,7 +138,7 @@ def _query(words: Sequence[str], place: str) -> str:
 
 def lexeme_of(project: str, collection: str) -> str:
     """Return the lexeme that stands for a place; no word begins with '_'."""
-    return "_" + sha256(f"{project}\0{collection}".encode()).hexdigest()[:32]
+    return "_" + sha256(f"{project}\0{collection}".encode(errors="surrogateescape")).hexdigest()[:32]
 
 
 def _narrow(where: Mapping[str, Sequence[str]]) -> tuple[str, dict[str, Any]]:
