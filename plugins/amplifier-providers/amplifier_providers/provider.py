@@ -15,6 +15,7 @@ from amplifier_core.llm_errors import AuthenticationError, ConfigurationError, L
 from amplifier_core.utils.retry import RetryConfig, retry_with_backoff
 
 from .call_ids import with_own_ids, with_single_ids
+from .environment import explain_environment
 from .streaming import BlockStream
 from .texts import well_formed
 from .usages import add_up
@@ -229,10 +230,12 @@ class SDKProvider(ABC, Generic[Client]):
             raise translator.make(AuthenticationError, "the API key has odd characters", f"Check {self.key_variable}.")
         try:
             return await asyncio.shield(asyncio.wrap_future(self._building))
-        except ImportError as error:
-            remedy = f"Run: pip install --force-reinstall {self.sdk}"
-            raise translator.make(ConfigurationError, f"its SDK cannot be imported: {error}", remedy) from None
         except Exception as error:
+            if (explained := explain_environment(error)) is not None:
+                raise translator.make(ConfigurationError, *explained) from None
+            if isinstance(error, ImportError):
+                remedy = f"Run: pip install --force-reinstall {self.sdk}"
+                raise translator.make(ConfigurationError, f"its SDK cannot be imported: {error}", remedy) from None
             address = f"the address {self._address}" if self._address else "the service"
             problem = f"{address} cannot be used: {error}"
             raise translator.make(ConfigurationError, problem, f"Check {self.place}.") from None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import pytest
@@ -144,6 +146,32 @@ async def test_without_a_client_the_error_tells_what_is_missing() -> None:
     broken.begin(fail)
     with pytest.raises(ConfigurationError, match="the address http://host:0 cannot be used: no such port"):
         await broken.complete(REQUEST)
+
+
+@pytest.mark.skipif(find_spec("socksio") is not None, reason="the package for SOCKS proxies is there")
+@pytest.mark.parametrize("library", ["httpx", "httpx2"])
+async def test_a_socks_proxy_without_its_package_is_named(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
+    provider = EchoProvider(Settings(), ModuleCoordinator(session_id="test").hooks, key="key-1", address=None)
+    provider.begin(pytest.importorskip(library).AsyncClient)
+    with pytest.raises(ConfigurationError, match=r"a SOCKS proxy \(ALL_PROXY\) needs a package") as caught:
+        await provider.complete(REQUEST)
+    assert vars(caught.value)["remedy"] == "Run: pip install 'httpx[socks]', or unset ALL_PROXY."
+
+
+@pytest.mark.parametrize("text", [None, "nothing"], ids=["missing", "no certificates"])
+async def test_an_unreadable_file_of_certificates_is_named(
+    text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "certificates.pem"
+    if text is not None:
+        file.write_text(text)
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    provider = EchoProvider(Settings(), ModuleCoordinator(session_id="test").hooks, key="key-1", address=None)
+    provider.begin(pytest.importorskip("httpx").AsyncClient)
+    with pytest.raises(ConfigurationError, match=f"SSL_CERT_FILE={file} holds no certificates") as caught:
+        await provider.complete(REQUEST)
+    assert vars(caught.value)["remedy"] == "Correct or unset SSL_CERT_FILE."
 
 
 async def test_closing_closes_the_client_once_it_is_there() -> None:

@@ -1,0 +1,24 @@
+"""Explain which variable of the environment keeps the client of a service from being made."""
+
+from __future__ import annotations
+
+import os
+
+_PROXIES = ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY")
+_CERTIFICATES = "SSL_CERT_FILE"
+
+
+def explain_environment(error: Exception) -> tuple[str, str] | None:
+    """Return the problem and its remedy if a variable is the cause of `error`; None if it is not.
+
+    Some SDKs make a client when they are imported, so that an error of an import may be about a proxy.
+    """
+    if isinstance(error, ImportError) and "socksio" in str(error):
+        set_here = [name for each in _PROXIES for name in (each, each.lower())]
+        named = " and ".join(name for name in set_here if os.environ.get(name, "").startswith("socks"))
+        named = named or "the system's proxy"
+        return f"a SOCKS proxy ({named}) needs a package", f"Run: pip install 'httpx[socks]', or unset {named}."
+    if isinstance(error, OSError) and (file := os.environ.get(_CERTIFICATES)):
+        problem = f"{_CERTIFICATES}={file} holds no certificates that can be read ({error.strerror or error})"
+        return problem, f"Correct or unset {_CERTIFICATES}."
+    return None
