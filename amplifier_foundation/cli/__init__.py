@@ -194,10 +194,9 @@ def main(args: Sequence[str] | None = None) -> None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - nothing may stand beside a line that is typed
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without a character shows `?`
-    code = invoke(args)
+    code = _write_out(invoke(args))
     own_loops = sys.modules.get("amplifier_foundation.spawning.own_loops")
     if own_loops is not None and own_loops.must_be_killed():
-        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
@@ -240,11 +239,26 @@ def invoke(args: Sequence[str] | None = None) -> int:
 
             _say(describe_provider_error(error))
         elif (full := exits.find_full_disk(error)) is not None:
-            _say(f"{full.filename or 'a file'} cannot be written ({full.strerror}). Free some space and try again")
+            if full.filename is None and (code := _write_out(exits.OK)) != exits.OK:
+                return code
+            _say(f"{full.filename or 'the output or a file'} cannot be written ({full.strerror}). Free some space and try again")
         else:
             _say(f"{type(error).__name__}: {error} (use --debug to see the traceback)")
         return exits.exit_code(error)
     return outcome if isinstance(outcome, int) else exits.OK
+
+
+def _write_out(code: int) -> int:
+    """Write what waits for stdout and return the exit code: a full disk is told, and not by the interpreter's end."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # it is written there now
+        if not isinstance(error, BrokenPipeError):
+            _say(f"the output cannot be written ({error.strerror})")
+            return exits.TRY_AGAIN
+    return code
 
 
 def _has_lost_folder() -> bool:

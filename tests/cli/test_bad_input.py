@@ -325,6 +325,18 @@ def test_a_current_folder_that_is_gone_is_told(command: list[str], tmp_path: Pat
     assert (ran.returncode, ran.stderr) == (exits.NOT_FOUND, told)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+@pytest.mark.parametrize("command", ["session list --json", "--version", "up --once"])
+def test_an_output_without_room_is_one_line(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    write(session_section("  - name: a\n"))
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - the file must not be made
+        program = [sys.executable, "-m", "amplifier_foundation", *command.split()]
+        ran = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    told = "amplifier: the output cannot be written (No space left on device)\n"
+    assert (ran.returncode, ran.stderr[-len(told) :]) == (exits.TRY_AGAIN, told)
+
+
 def test_every_exit_code_has_its_meaning_and_every_error_its_code() -> None:
     codes: dict[str, Any] = {name: value for name, value in vars(exits).items() if name.isupper() and name[0] != "_"}
     codes.pop("MEANINGS")
