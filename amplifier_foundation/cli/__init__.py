@@ -169,12 +169,14 @@ def cli(ctx: click.Context, safe_mode: bool, debug: bool, quiet: bool, profile: 
 
     from amplifier_core import entry_points
 
-    from .log_lines import FORMAT, PresentStderr, RedactingFormatter
+    from .log_lines import FORMAT, PresentStderr, RedactingFormatter, is_for_people
 
     level = logging.DEBUG if debug else logging.ERROR if quiet else logging.WARNING
     logging.basicConfig(level=level, stream=PresentStderr(), force=True)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(RedactingFormatter(FORMAT))
+        if not debug:
+            handler.addFilter(is_for_people)
     for noisy in ("asyncio", "watchdog", "fsevents"):
         logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
     _keep_entry_points()

@@ -18,6 +18,11 @@ class RedactingFormatter(logging.Formatter):
         return redact_text(super().format(record))
 
 
+def is_for_people(record: logging.LogRecord) -> bool:
+    """Return whether a record is none of asyncio's debug mode, which measures every step of a loop."""
+    return not (record.name == "asyncio" and record.msg.startswith("Executing "))
+
+
 class PresentStderr:
     """Writes to `sys.stderr` as it is at that moment: a live view takes lines there, and puts them above itself."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -335,6 +336,37 @@ def test_an_output_without_room_is_one_line(command: str, monkeypatch: pytest.Mo
         ran = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     told = "amplifier: the output cannot be written (No space left on device)\n"
     assert (ran.returncode, ran.stderr[-len(told) :]) == (exits.TRY_AGAIN, told)
+
+
+@pytest.mark.parametrize("command", [["run"], ["run", "read"], ["run", b"hi \xff"]])
+@pytest.mark.parametrize("locale", ["C.UTF-8", "POSIX"])
+def test_bytes_of_a_prompt_that_are_not_utf_8_are_told(command: list[str | bytes], locale: str) -> None:
+    write(HEAD + "providers: [{module: provider-playbook, config: {otherwise: {say: '{prompt}'}}}]\n---\nHear.\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "amplifier_foundation", *command],
+        input=b"" if isinstance(command[-1], bytes) else "h\u00e9 ".encode() + b"\xff",
+        env={**os.environ, "LC_ALL": locale, "AMPLIFIER_TRUST": "1"},
+        capture_output=True,
+        check=False,
+    )
+    told = "amplifier: the prompt has bytes that are not UTF-8; they are sent as \ufffd"
+    assert (ran.returncode, ran.stderr.decode().splitlines()[0]) == (exits.OK, told)
+    assert "\ufffd" in ran.stdout.decode()
+    assert isinstance(command[-1], bytes) or "h\u00e9" in ran.stdout.decode()
+
+
+def test_the_development_mode_of_python_shows_no_slow_callbacks() -> None:
+    write(HEAD + "providers: [{module: provider-playbook, config: {otherwise: {say: hi}}}]\n---\nHear.\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "amplifier_foundation", "run", "hi"],
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONASYNCIODEBUG": "1", "AMPLIFIER_TRUST": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (exits.OK, "hi\n")
+    assert "Executing" not in ran.stderr
 
 
 def test_every_exit_code_has_its_meaning_and_every_error_its_code() -> None:

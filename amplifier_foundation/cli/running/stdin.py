@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import stat
 import sys
+from io import TextIOWrapper
 from os import fstat
 
 import click
@@ -25,12 +26,27 @@ def read_prompt(prompt: str | None, *, may_be_empty: bool = False) -> str | None
     """
     if prompt is None and sys.stdin.isatty():
         return None
-    said = sys.stdin.read() if prompt is None or prompt == "-" else prompt
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # as arguments are read
+    said = _decode(sys.stdin.read() if prompt is None or prompt == "-" else prompt)
     if not said.strip():
         if may_be_empty:
             return ""
         raise click.UsageError("the prompt is empty")
     return said if prompt is None or prompt == "-" else said + _context()
+
+
+def _decode(said: str) -> str:
+    """Return a text of the system as UTF-8, in any locale; bytes that are not UTF-8 are replaced, which is told."""
+    try:
+        raw = said.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # not read from bytes
+        return said
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        tell("amplifier: the prompt has bytes that are not UTF-8; they are sent as �")
+        return raw.decode("utf-8", errors="replace")
 
 
 def _context() -> str:
@@ -45,7 +61,7 @@ def _context() -> str:
         tell("amplifier: waiting for stdin, to append it to the prompt; use </dev/null without input")
     raw = sys.stdin.buffer.read(LIMIT + 1)
     is_cut = len(raw) > LIMIT
-    text = raw[:LIMIT].decode("utf-8", errors="ignore" if is_cut else "replace")
+    text = raw[:LIMIT].decode("utf-8", "ignore") if is_cut else _decode(raw.decode("utf-8", "surrogateescape"))
     if not text.strip():
         return ""
     if is_cut:
