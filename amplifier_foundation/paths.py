@@ -102,7 +102,7 @@ def make_private(folder: Path) -> Path:
 
 
 def unusable_error(path: Path, error: OSError) -> StoreUnavailable:
-    """Return the error for a file or folder that cannot be used; it names another user to whom it, or one above, belongs.
+    """Return the error for a file or folder that cannot be used; it names the other user who owns it, or one above.
 
     A folder is only to be made yours if it lies in one of yours: AMPLIFIER_HOME may be any folder.
     """
@@ -129,7 +129,7 @@ def require_open_home() -> None:
 
 
 def _warn_root(home: Path) -> None:
-    """Warn the administrator in the data folder of a user, or in one made in a user's folder: it closes to that user."""
+    """Warn root in the data folder of a user, or in one within a user's folder: that user cannot use root's files."""
     for each in (home, home.parent):
         owner = each.stat().st_uid
         if os.geteuid() == 0 and owner != 0 and home not in _warned:

@@ -232,6 +232,8 @@ def invoke(args: Sequence[str] | None = None) -> int:
             import traceback
 
             click.echo(_hide("".join(traceback.format_exception(error))), err=True, nl=False)
+        elif (limit := exits.explain_limit(error)) is not None:
+            _say(limit)
         elif (denied := exits.find_denied(error)) is not None:
             _say(str(denied))
         elif isinstance(error, AmplifierError):
@@ -243,7 +245,8 @@ def invoke(args: Sequence[str] | None = None) -> int:
         elif (full := exits.find_full_disk(error)) is not None:
             if full.filename is None and (code := _write_out(exits.OK)) != exits.OK:
                 return code
-            _say(f"{full.filename or 'the output or a file'} cannot be written ({full.strerror}). Free some space and try again")
+            what = full.filename or "the output or a file"
+            _say(f"{what} cannot be written ({full.strerror}). Free some space and try again")
         else:
             _say(f"{type(error).__name__}: {error} (use --debug to see the traceback)")
         return exits.exit_code(error)

@@ -66,7 +66,7 @@ _WAITING_FOR_TRUST = (("trust", "NotTrusted"), ("session_mark", "WithinSession")
 
 def exit_code(error: BaseException) -> int:
     """Return the exit code of a command that fails with `error`."""
-    if find_full_disk(error) is not None or find_denied(error) is not None:
+    if find_full_disk(error) is not None or find_denied(error) is not None or explain_limit(error) is not None:
         return TRY_AGAIN
     if is_of_provider(error):
         from ..sessions.failures import find_provider_error
@@ -94,6 +94,17 @@ def find_denied(error: BaseException) -> errors.StoreUnavailable | None:
         return None
     path = Path(os.fsdecode(error.filename))
     return unusable_error(path, error) if path.is_relative_to(data_home()) else None
+
+
+def explain_limit(error: BaseException) -> str | None:
+    """Return the text for an error that says that the system gives this process no more; None for another one."""
+    if isinstance(error, MemoryError):
+        return "there is too little memory. Free some, or raise the limit: ulimit -v"
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        return "no thread can be started. End other processes, or raise the limits: ulimit -u, ulimit -v"
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"{error.strerror}. Raise the limit: ulimit -n"
+    return None
 
 
 def is_of_provider(error: BaseException) -> bool:

@@ -20,7 +20,7 @@ class RedactingFormatter(logging.Formatter):
 
 def is_for_people(record: logging.LogRecord) -> bool:
     """Return whether a record is none of asyncio's debug mode, which measures every step of a loop."""
-    return not (record.name == "asyncio" and record.msg.startswith("Executing "))
+    return not (record.name == "asyncio" and str(record.msg).startswith("Executing "))
 
 
 class PresentStderr:

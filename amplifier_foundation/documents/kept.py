@@ -59,8 +59,8 @@ class Check(NamedTuple):
 
     def keep(self, path: Path | str, about: str, values: dict[str, Any] | None = None) -> None:
         """Keep that the file has no mistakes; nothing is kept where there is no data folder yet."""
-        if os.path.isdir(data_home()):  # `Path.is_dir` raises below a folder that cannot be entered
-            with suppress(OSError):
+        with suppress(OSError):  # a folder above cannot be entered, or nothing be written
+            if data_home().is_dir():
                 from .files import write_whole
 
                 entry, text = self._entry_of(path), json.dumps({"key": self._key(path, about), "values": values})

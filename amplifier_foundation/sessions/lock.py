@@ -12,6 +12,7 @@ import sys
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from amplifier_core.errors import SessionConflict
@@ -22,7 +23,6 @@ from ..paths import data_home, make_private, unusable_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
 
 PROBES = 20
@@ -79,7 +79,8 @@ def session_lock(session_id: str, *, is_run: bool = False) -> Iterator[None]:
         with _open(path, "a+") as file:
             if not _acquire(file.fileno()):
                 facts, probes = _read_facts(path), probes - 1
-                if probes and (not facts or not _has_open(facts.get("pid"), [path])):  # another process looks whether the lock is held
+                is_probed = not facts or not _has_open(facts.get("pid"), [path])
+                if probes and is_probed:  # another process looks whether the lock is held
                     time.sleep(0.01)
                     continue
                 pid = facts.get("pid", "?")
@@ -192,9 +193,9 @@ def _has_open(pid: Any, paths: Iterable[Path]) -> bool:
         if sys.platform != "linux":
             return True
         files = [path.stat() for path in paths]
-        for each in os.listdir(folder := f"/proc/{pid}/fd"):
+        for each in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(FileNotFoundError):  # closed since
-                found = os.stat(f"{folder}/{each}")
+                found = each.stat()
                 if any(os.path.samestat(file, found) for file in files):
                     return True
     except (OSError, TypeError, ValueError):

@@ -369,6 +369,23 @@ def test_the_development_mode_of_python_shows_no_slow_callbacks() -> None:
     assert "Executing" not in ran.stderr
 
 
+def test_a_limit_of_the_system_is_told_with_its_remedy() -> None:
+    write(HEAD + "providers: [{module: provider-playbook, config: {otherwise: {say: hi}}}]\n---\nHear.\n")
+    code = "import threading; threading.stack_size(1 << 47); from amplifier_foundation.cli import main; main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "run", "hi"],
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "AMPLIFIER_TRUST": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    told = "amplifier: no thread can be started. End other processes, or raise the limits: ulimit -u, ulimit -v\n"
+    assert (ran.returncode, ran.stderr) == (exits.TRY_AGAIN, told)
+    assert exits.exit_code(MemoryError()) == exits.TRY_AGAIN
+    assert exits.exit_code(OSError(errno.EMFILE, "Too many open files")) == exits.TRY_AGAIN
+
+
 def test_every_exit_code_has_its_meaning_and_every_error_its_code() -> None:
     codes: dict[str, Any] = {name: value for name, value in vars(exits).items() if name.isupper() and name[0] != "_"}
     codes.pop("MEANINGS")

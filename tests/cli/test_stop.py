@@ -106,6 +106,6 @@ def test_a_stranger_with_the_number_of_a_process_in_another_container_gets_no_si
                 ask(facts, "status", patience=0.01)
             hanging.close()
             assert invoke(["stop", "--all", "--timeout", "0"]) == exits.CONFLICT
-        assert f"process {stranger.pid} is gone from here, but its lock is held: by a process" in capsys.readouterr().err
+        assert f"process {stranger.pid} is gone from here, but its lock is held: by" in capsys.readouterr().err
         stranger.communicate(b"")
         assert stranger.returncode == 0

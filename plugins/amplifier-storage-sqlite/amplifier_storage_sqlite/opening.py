@@ -143,7 +143,7 @@ def connect(path: Path, busy_timeout: float, kind: type[sqlite3.Connection] = sq
 
 
 def make_whole(path: Path, busy_timeout: float) -> None:
-    """Bring a file that nobody else uses to this version, on the disk and without a log; then it may be linked or moved.
+    """Bring a file that nobody else uses to this version, on the disk and without a log; then it may get its name.
 
     Closing a connection folds the log too, but says nothing when the disk is too full for that.
     """
