@@ -96,7 +96,7 @@ def make_private(folder: Path) -> Path:
         raise
     except OSError as error:
         raise unusable_error(folder, error) from error
-    if folder == data_home():
+    if os.geteuid() == 0 and folder not in _warned and folder == data_home():
         _warn_root(folder)
     return folder
 
@@ -124,7 +124,7 @@ def unusable_error(path: Path, error: OSError) -> StoreUnavailable:
 def require_open_home() -> None:
     """Raise `StoreUnavailable` if the data folder is there and closed to this user, before a file in it is blamed."""
     home = data_home()
-    if os.path.lexists(home) and not os.access(home, os.X_OK):
+    if os.path.lexists(home) and home.is_dir() and not os.access(home, os.X_OK):
         raise unusable_error(home, PermissionError(EACCES, os.strerror(EACCES)))
 
 
@@ -132,7 +132,7 @@ def _warn_root(home: Path) -> None:
     """Warn root in the data folder of a user, or in one within a user's folder: that user cannot use root's files."""
     for each in (home, home.parent):
         owner = each.stat().st_uid
-        if os.geteuid() == 0 and owner != 0 and home not in _warned:
+        if owner != 0:
             _warned.add(home)
             import logging
 
@@ -142,6 +142,7 @@ def _warn_root(home: Path) -> None:
                 _user(owner),
                 _VARIABLE,
             )
+            return
 
 
 def _user(number: int) -> str:

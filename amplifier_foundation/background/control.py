@@ -37,8 +37,11 @@ LONGEST_REQUEST = 1024 * 1024
 
 
 def socket_path() -> Path:
-    """Return the path of this process's socket, in a folder that only its user can open."""
-    path = make_private(data_home() / "run") / f"{os.getpid()}.sock"
+    """Return a path for a socket of this process, in a folder that only its user can open.
+
+    A process in another container may have its number, and share the folder.
+    """
+    path = make_private(data_home() / "run") / f"{os.getpid()}-{os.urandom(4).hex()}.sock"
     if len(os.fsencode(path)) <= LONGEST_PATH:
         return path
     return Path(tempfile.mkdtemp(prefix="amplifier-")) / "up.sock"

@@ -81,7 +81,7 @@ def _read_host(home: Path) -> str:
 
 
 def is_gone(process: str) -> bool:
-    """Return whether the process of that name has ended; False for one of another host."""
+    """Return whether the process of that name has ended; False for one of another host, or of another user."""
     host = host_of(process)
     if host and host != this_host():
         return False
@@ -89,6 +89,8 @@ def is_gone(process: str) -> bool:
     path = _folder(data_home()) / f"{os.path.basename(name)}.lock"  # noqa: PTH119 - a name from a store must not lead elsewhere
     try:
         lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError:  # root's, who may run beside: what is not known to have ended is not taken over
+        return False
     except OSError:
         return True
     try:

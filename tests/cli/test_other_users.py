@@ -20,10 +20,11 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0 or SETPRIV is None, reason="on
 
 
 def as_user(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that other users' files are closed to."""
+    """Run a command, or `-c` some code, to which other users' files are closed."""
     privileges = [str(SETPRIV), "--bounding-set=-dac_override,-dac_read_search"]
+    module = [] if command[0] == "-c" else ["-m", "amplifier_foundation"]
     return subprocess.run(
-        [*privileges, sys.executable, "-m", "amplifier_foundation", *command],
+        [*privileges, sys.executable, *module, *command],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -80,6 +81,14 @@ def test_a_data_folder_below_a_closed_folder_is_an_error_of_its_own(
     said = done.stdout if command == "doctor" else done.stderr
     assert "cannot be used (Permission denied). Make it writable, or set AMPLIFIER_HOME" in " ".join(said.split())
     assert done.returncode == (exits.FAILED if command == "doctor" else exits.TRY_AGAIN)
+
+
+def test_a_process_of_another_user_is_not_taken_for_ended(home: Path) -> None:
+    lock = make_private(home / "processes") / "1-a.lock"
+    lock.touch(0o600)
+    os.chown(lock, OTHER, OTHER)
+    done = as_user("-c", "from amplifier_foundation.sessions.presence import is_gone; print(is_gone('1-a'))")
+    assert (done.stdout, lock.exists()) == ("False\n", True)
 
 
 def test_what_root_left_in_a_folder_of_yours_is_made_yours(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,10 @@ async def test_an_answer_is_what_the_handler_returns_and_an_error_its_words() ->
         await ask({"socket": str(path), "pid": 7}, "status")
 
 
+def test_two_processes_with_one_number_have_two_sockets() -> None:
+    assert socket_path() != socket_path()
+
+
 async def test_a_process_that_is_stopped_is_not_waited_for() -> None:
     path = socket_path()
 
