@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.errors import BundleLoadError, BundleNotFoundError, NameTaken
+from amplifier_core.errors import BundleLoadError, BundleNotFoundError, NameTaken, SessionConflict
 from amplifier_core.frozen import frozen
 
 from ..documents.local_paths import is_remote, local_path
@@ -77,6 +77,7 @@ class BundleRegistry:
         self._strict = strict
         self._include_source_resolver = include_source_resolver
         self._states = self._read_states()
+        self._read = dict(self._states)
 
     def register(self, bundles: Mapping[str, str | Path]) -> None:
         """Register names for places: paths, made absolute, or URLs. Raises `ValueError` for a bad name."""
@@ -173,13 +174,32 @@ class BundleRegistry:
         return UpdateInfo(name, found.source, found.before, found.after) if found.has_changed else None
 
     def save(self) -> None:
-        """Write the file atomically. Raises `StoreUnavailable`."""
-        make_private(self._path.parent)
-        fresh = self._path.with_suffix(".json.new")
-        text = json.dumps({"bundles": {name: asdict(state) for name, state in sorted(self._states.items())}}, indent=2)
-        fresh.touch(0o600)
-        fresh.write_text(text + "\n", encoding="utf-8")
-        fresh.replace(self._path)
+        """Write what has changed here into the file, atomically; what others have written meanwhile stays.
+
+        Raises `StoreUnavailable`, and `SessionConflict` for a name that somebody has registered for another place
+        meanwhile.
+        """
+        from ..documents.files import locked_folder, write_whole
+
+        with locked_folder(make_private(self._path.parent)):
+            states = self._read_states()
+            for name in {*self._read, *self._states}:
+                before, ours, theirs = self._read.get(name), self._states.get(name), states.get(name)
+                if ours == before:
+                    continue
+                if ours is None:
+                    states.pop(name, None)
+                elif _uri(theirs) in (_uri(before), ours.uri):
+                    states[name] = ours
+                elif _uri(before) != ours.uri:
+                    if theirs is not None:
+                        raise SessionConflict(
+                            name, f"'{name}' stands for {theirs.uri} by now. First: amplifier bundle remove {name}"
+                        )
+                    states[name] = ours
+            text = json.dumps({"bundles": {name: asdict(state) for name, state in sorted(states.items())}}, indent=2)
+            write_whole(self._path, text + "\n")
+        self._states, self._read = states, dict(states)
 
     def _read_states(self) -> dict[str, BundleState]:
         try:
@@ -197,3 +217,7 @@ class BundleRegistry:
                 kept = {key: value for key, value in entry.items() if key in known}  # others are of another version
                 states[name] = BundleState(**{"uri": "", **kept, "name": name})
         return states
+
+
+def _uri(state: BundleState | None) -> str | None:
+    return state.uri if state is not None else None

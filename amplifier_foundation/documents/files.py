@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import stat
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkstemp
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from amplifier_core.clock import Clock
 
@@ -171,6 +172,21 @@ def write_whole(path: Path | str, text: str, *, is_durable: bool = True) -> None
     target = _real(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     replace_file(target, text.encode("utf-8"), _mode_of(target), is_durable=is_durable)
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Keep out all other threads and processes that lock the folder too while the block runs; wait for one in it.
+
+    What is read, changed and written whole needs it: the last writer would drop what others wrote meanwhile. A thread
+    that locks a folder twice waits for itself. Raises `OSError`.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _real(path: Path | str) -> Path:

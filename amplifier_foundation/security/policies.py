@@ -59,12 +59,9 @@ def _read_stamps(folder: Path | str | None) -> list[tuple[int, ...] | None]:
 
 def remember_rule(rule: str) -> None:
     """Add a rule to `permissions.allow` of the user's settings, once. Raises the errors of `write_setting`."""
-    from ..settings.writing import write_setting
+    from ..settings.writing import change_list
 
-    own = next((layer.values for layer in read_settings().layers if layer.source == "user"), {})
-    allowed = list((own.get(KEY) or {}).get("allow") or ())
-    if rule not in allowed:
-        write_setting("user", f"{KEY}.allow", [*allowed, rule])
+    change_list("user", f"{KEY}.allow", lambda allowed: allowed if rule in allowed else [*allowed, rule])
 
 
 def _read_layer(layer: SettingsLayer) -> Layer:

@@ -175,21 +175,15 @@ class Ledger:
     @contextmanager
     def _changing(self) -> Iterator[dict[str, Any]]:
         """Yield the entries to change, and write them at the end; other processes wait meanwhile."""
-        import fcntl
+        from ..documents.files import locked_folder, write_whole
 
-        descriptor = os.open(make_private(self.folder), os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with locked_folder(make_private(self.folder)):
             self._read = None
             data = self._load()
             yield data["trusted"]
             whole = {"version": 1, "begun": data.get("begun") or time.time(), "trusted": data["trusted"]}
-            from ..documents.files import write_whole
-
             write_whole(self.file, json.dumps(whole, separators=(",", ":")))
             self._read = None
-        finally:
-            os.close(descriptor)
 
 
 def changed_files(entry: Entry) -> tuple[list[str], Entry]:

@@ -159,14 +159,10 @@ def read_content(session_id: str, digest: str) -> bytes | None:
 @contextmanager
 def one_undo() -> Iterator[None]:
     """Keep all other undos out while the block runs; wait for one that is running."""
-    import fcntl
+    from ..documents.files import locked_folder
 
-    descriptor = os.open(make_private(data_home() / "undo"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with locked_folder(make_private(data_home() / "undo")):
         yield
-    finally:
-        os.close(descriptor)
 
 
 def forget_changes(session_ids: Iterable[str]) -> None:

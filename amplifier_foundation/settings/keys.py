@@ -6,7 +6,6 @@ environment first, then among the kept ones.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from amplifier_core.errors import AmplifierError
 from amplifier_core.utils.secrets import hide_secret
 
-from ..documents.files import write_whole
+from ..documents.files import locked_folder, write_whole
 from ..paths import data_home, make_private
 
 if TYPE_CHECKING:
@@ -175,12 +174,7 @@ def _read() -> dict[str, dict[str, Any]]:
 @contextmanager
 def _changing() -> Iterator[dict[str, dict[str, Any]]]:
     """Yield the entries to change, and write them at the end; other processes wait meanwhile."""
-    folder = make_private(data_home())
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with locked_folder(make_private(data_home())):
         keys = _read()
         yield keys
         write_whole(keys_file(), json.dumps({"keys": keys}, indent=2, sort_keys=True) + "\n")
-    finally:
-        os.close(descriptor)

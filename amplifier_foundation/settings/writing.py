@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
-import os
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..documents.dicts import get_nested, keys_of, set_nested
-from ..documents.files import back_up, to_yaml, write_whole
+from ..documents.files import back_up, locked_folder, to_yaml, write_whole
 from ..documents.positions import Positions, format_path, show_file
 from ..documents.problems import has_errors
 from ..paths import data_home, make_private
@@ -43,23 +41,36 @@ def write_setting(scope: Scope, path: str | Sequence[str], value: Any, *, folder
     `SettingNotWritten` for an unchanged file.
     """
     file, keys = settings_file(scope, folder), keys_of(path)
-    added = nest(keys, value)
-    _refuse_invalid(added, file)
-    layer = check_layer(scope, added, file.parent, Positions(show_file(file)))
-    if value is not None and keys[0] not in layer.values:
-        raise InvalidSettings([replace(problem, severity="error") for problem in layer.problems])
+    _refuse_ignored(scope, file, keys, value)
     with _exclusive(file, scope):
-        text, before = _read(file)
-        if keys == ("bundle",) and isinstance(before.get("bundle"), dict) and isinstance(value, str):
-            keys = ("bundle", "active")  # the spelling of published programs
-        after = deepcopy(before)
-        try:
-            set_nested(after, keys, value)
-        except TypeError as error:
-            raise SettingNotWritten(file, str(error)) from None
-        _refuse_invalid(after, file)
-        _write(file, text, after, keys, with_value)
+        _set(file, *_read(file), keys, value)
     return file
+
+
+def change_list(
+    scope: Scope,
+    path: str | Sequence[str],
+    change: Callable[[list[Any]], list[Any]],
+    *,
+    folder: Path | str | None = None,
+) -> tuple[list[Any], list[Any]]:
+    """Change a list in the file of a scope while no other process does; return it before and after.
+
+    `change` gets a copy, empty where nothing is set; an empty answer removes the setting, and one that is equal writes
+    nothing. Raises the errors of `write_setting`.
+    """
+    file, keys = settings_file(scope, folder), keys_of(path)
+    with _exclusive(file, scope):
+        text, data = _read(file)
+        found = get_nested(data, keys, None)
+        before = list(found) if isinstance(found, list) else []
+        after = change(list(before))
+        if after and after != before:
+            _refuse_ignored(scope, file, keys, after)
+            _set(file, text, data, keys, after)
+        elif after != before:
+            _unset(file, text, data, keys)
+    return before, after
 
 
 def unset_setting(scope: Scope, path: str | Sequence[str], *, folder: Path | str | None = None) -> Path:
@@ -74,12 +85,37 @@ def unset_setting(scope: Scope, path: str | Sequence[str], *, folder: Path | str
         text, before = _read(file)
         if get_nested(before, keys, _NOTHING) is _NOTHING:
             raise SettingNotSet(f"'{format_path(keys)}' is not set in {show_file(file)}")
-        after = deepcopy(before)
-        while len(keys) > 1 and len(get_nested(after, keys[:-1])) == 1:
-            keys = keys[:-1]
-        del get_nested(after, keys[:-1])[keys[-1]]
-        _write(file, text, after, keys, without)
+        _unset(file, text, before, keys)
     return file
+
+
+def _refuse_ignored(scope: Scope, file: Path, keys: Keys, value: Any) -> None:
+    added = nest(keys, value)
+    _refuse_invalid(added, file)
+    layer = check_layer(scope, added, file.parent, Positions(show_file(file)))
+    if value is not None and keys[0] not in layer.values:
+        raise InvalidSettings([replace(problem, severity="error") for problem in layer.problems])
+
+
+def _set(file: Path, text: str, before: dict[str, Any], keys: Keys, value: Any) -> None:
+    if keys == ("bundle",) and isinstance(before.get("bundle"), dict) and isinstance(value, str):
+        keys = ("bundle", "active")  # the spelling of published programs
+    after = deepcopy(before)
+    try:
+        set_nested(after, keys, value)
+    except TypeError as error:
+        raise SettingNotWritten(file, str(error)) from None
+    _refuse_invalid(after, file)
+    _write(file, text, after, keys, with_value)
+
+
+def _unset(file: Path, text: str, before: dict[str, Any], keys: Keys) -> None:
+    """Remove a value, and mappings empty without it."""
+    after = deepcopy(before)
+    while len(keys) > 1 and len(get_nested(after, keys[:-1])) == 1:
+        keys = keys[:-1]
+    del get_nested(after, keys[:-1])[keys[-1]]
+    _write(file, text, after, keys, without)
 
 
 @contextmanager
@@ -87,16 +123,13 @@ def _exclusive(file: Path, scope: Scope) -> Iterator[None]:
     """Lock a folder of settings against changes by other processes."""
     if scope == "user":
         make_private(data_home())
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise _unwritable(file, error) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with ExitStack() as lock:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            lock.enter_context(locked_folder(file.parent))
+        except OSError as error:
+            raise _unwritable(file, error) from error
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _read(file: Path) -> tuple[str, dict[str, Any]]:

@@ -22,7 +22,7 @@ from amplifier_core.plugins import load_plugins
 from amplifier_core.testing import MockCoordinator
 from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.isolation.sandboxed_tools import make_mount
-from amplifier_foundation.packages.gate import Gate
+from amplifier_foundation.packages.gate import Gate, read_disabled
 from amplifier_foundation.settings import write_setting
 from tests.core.conftest import Site, site
 
@@ -234,6 +234,15 @@ def test_a_disabled_plugin_is_not_loaded_until_it_is_enabled(told: Told, zeta: S
     assert told("plugin", "enable", "trigger-zeta")[1] == "trigger-zeta is enabled\n"
     assert told("plugin", "enable", "trigger-zeta")[1] == "trigger-zeta was enabled\n"
     assert row_of(told, "trigger-zeta", "--load")["status"] == "loaded"
+
+
+def test_plugins_that_are_disabled_and_enabled_at_once_lose_none(home: Path, project: Path) -> None:
+    names = ["hooks-logging", "hooks-otel", "tool-web", "tool-todo"]
+    for verb, after in (("disable", sorted(names)), ("enable", [])):
+        command = (sys.executable, "-m", "amplifier_foundation", "plugin", verb)
+        at_once = [subprocess.Popen([*command, name], stdout=subprocess.PIPE) for name in names]
+        assert [each.communicate()[0] for each in at_once] == [f"{name} is {verb}d\n".encode() for name in names]
+        assert read_disabled() == after
 
 
 def test_a_package_is_disabled_as_a_whole_and_its_module_does_not_mount(told: Told, zeta: Site) -> None:

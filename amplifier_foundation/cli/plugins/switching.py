@@ -46,21 +46,18 @@ def _change(names: list[str], as_json: bool, *, is_disabled: bool) -> None:
     """Write the setting, and tell the names that are disabled now."""
     from amplifier_core.plugin_marks import slow_mark
 
-    from ...packages.gate import read_disabled
     from ...security.session_mark import refuse_in_session
     from ...security.trust import changing_settings
-    from ...settings import unset_setting, write_setting
+    from ...settings.writing import change_list
 
     verb = "disable" if is_disabled else "enable"
     refuse_in_session(f"plugin {verb}")
-    before = read_disabled()
-    after = sorted({*before, *names} if is_disabled else {*before} - {*names})
-    if after != before:
-        with changing_settings():
-            if after:
-                write_setting("user", "disabled_plugins", after)
-            else:
-                unset_setting("user", "disabled_plugins")
+    names = list(dict.fromkeys(names))  # a module and a plugin of one package may share a name
+    with changing_settings():
+        before, after = change_list(
+            *("user", "disabled_plugins"),
+            lambda now: sorted({*map(str, now), *names} if is_disabled else {*map(str, now)} - {*names}),
+        )
     if not is_disabled and (folder := marks_folder()) is not None:
         for name in names:
             slow_mark(folder, name).unlink(missing_ok=True)

@@ -13,7 +13,7 @@ import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from amplifier_foundation.documents.files import write_whole
+from amplifier_foundation.documents.files import locked_folder, write_whole
 from amplifier_foundation.paths import make_private
 
 if TYPE_CHECKING:
@@ -37,11 +37,12 @@ class Signer:
 
     def take_link(self, token: str, now: float) -> bool:
         """Return whether a token is good, and have it used."""
-        used = self._read_used(now)
-        if not self._is_good("link", token, now) or token in used:
-            return False
-        used[token] = now + LINK_AGE
-        write_whole(self._used, json.dumps(used))
+        with locked_folder(self._folder):
+            used = self._read_used(now)
+            if not self._is_good("link", token, now) or token in used:
+                return False
+            used[token] = now + LINK_AGE
+            write_whole(self._used, json.dumps(used))
         return True
 
     def make_cookie(self, now: float) -> str:

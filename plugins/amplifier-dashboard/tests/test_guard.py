@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from socket import create_connection
@@ -17,6 +19,7 @@ from amplifier_dashboard import application
 from amplifier_dashboard.config import PageConfigError, read_config
 from amplifier_dashboard.pages import Act, Reply
 from amplifier_dashboard.server import PortTaken
+from amplifier_dashboard.signing import Signer
 from tests.programs import require
 
 from .conftest import LIVE, Served, opened, served_page
@@ -101,6 +104,14 @@ def test_a_link_lets_one_browser_in_once_and_stays_in_no_address(served: Served)
     assert first.enter(link).status == 303  # who opens it again is known
     assert second.enter(f"{served.address}/?token=forged.9999999999.00").status == 401
     assert second.ask("GET", "/", Cookie=f"amplifier-{second.place.port}=forged.9999999999.00").status == 401
+
+
+def test_a_link_is_good_once_for_servers_that_share_a_folder(tmp_path: Path) -> None:
+    folder, now = tmp_path / "page", time.time()
+    link = Signer(folder).make_link(now)
+    with ThreadPoolExecutor(16) as pool:
+        taken = list(pool.map(lambda _: Signer(folder).take_link(link, now), range(64)))
+    assert taken.count(True) == 1
 
 
 def test_a_browser_stays_known_when_the_server_starts_anew_and_not_at_another_port(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,13 @@ from typing import Any
 import pytest
 
 from amplifier_core import load_plugins
-from amplifier_core.errors import BundleDependencyError, BundleLoadError, BundleNotFoundError, BundleValidationError
+from amplifier_core.errors import (
+    BundleDependencyError,
+    BundleLoadError,
+    BundleNotFoundError,
+    BundleValidationError,
+    SessionConflict,
+)
 from amplifier_foundation import BundleRegistry, BundleState, UpdateInfo
 from amplifier_foundation.bundle import Bundle, check_bundle, load_bundle_sync
 
@@ -220,3 +227,41 @@ async def test_what_was_registered_on_request_is_told_from_what_loading_register
     registry.save()
     again: Any = BundleRegistry(home).get_state()
     assert again == states
+
+
+# several at once
+
+
+def test_processes_that_register_and_forget_at_once_lose_nothing(folder: Path, home: Path) -> None:
+    code = (
+        "import sys; from amplifier_foundation import BundleRegistry\n"
+        "for n in range(5):\n"
+        "    registry = BundleRegistry(); registry.register({f'{sys.argv[1]}{n}': '/x'}); registry.save()\n"
+        "registry = BundleRegistry(); registry.unregister(f'{sys.argv[1]}0'); registry.save()"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code, name], stderr=subprocess.PIPE) for name in "abcd"]
+    assert [writer.communicate()[1] for writer in writers] == [b""] * 4
+    assert BundleRegistry(home).list_registered() == [f"{name}{n}" for name in "abcd" for n in range(1, 5)]
+
+
+async def test_what_others_did_with_a_name_meanwhile_stands(folder: Path, home: Path, write: Any) -> None:
+    write(bundle="one, version: '2.0'")
+    first = BundleRegistry(home)
+    first.register({"kept": "bundle.md", "gone": "bundle.md", "moved": "bundle.md"})
+    first.save()
+    slow, quick, late = BundleRegistry(home), BundleRegistry(home), BundleRegistry(home)
+    for name in ("kept", "gone", "moved"):
+        await slow.load(name)  # as `bundle update` does
+    quick.unregister("gone")
+    quick.register({"moved": "/elsewhere", "new": "/theirs"})
+    quick.save()
+    slow.save()
+    states: Any = BundleRegistry(home).get_state()
+    assert {name: (state.uri, state.version) for name, state in states.items()} == {
+        "kept": (str(folder / "bundle.md"), "2.0"),
+        "moved": ("/elsewhere", ""),
+        "new": ("/theirs", ""),
+    }
+    late.register({"new": "/ours"})
+    with pytest.raises(SessionConflict, match="'new' stands for /theirs by now. First: amplifier bundle remove new"):
+        late.save()

@@ -27,6 +27,7 @@ from amplifier_foundation.settings import (
     unset_setting,
     write_setting,
 )
+from amplifier_foundation.settings.writing import change_list
 
 pytestmark = pytest.mark.usefixtures("home", "project")
 
@@ -615,6 +616,19 @@ def test_processes_that_write_at_once_lose_nothing(home: Path, project: Path) ->
     writers = [subprocess.Popen([sys.executable, "-c", code, name], stderr=subprocess.PIPE) for name in "abcd"]
     assert [writer.communicate()[1] for writer in writers] == [b""] * 4
     assert sorted(read_settings().values["bundles"]) == [f"{name}{n}" for name in "abcd" for n in range(5)]
+
+
+def test_processes_that_change_a_list_at_once_lose_nothing(home: Path, project: Path) -> None:
+    code = (
+        "import sys; from amplifier_foundation.security.policies import remember_rule\n"
+        "for n in range(5): remember_rule(f'{sys.argv[1]}{n}')"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code, name], stderr=subprocess.PIPE) for name in "abcd"]
+    assert [writer.communicate()[1] for writer in writers] == [b""] * 4
+    rules = sorted(f"{name}{n}" for name in "abcd" for n in range(5))
+    assert sorted(read_settings().values["permissions"]["allow"]) == rules
+    before, after = change_list("user", "permissions.allow", lambda now: [])
+    assert (sorted(before), after, (home / "settings.yaml").read_text()) == (rules, [], "")
 
 
 # what others rely on
