@@ -112,10 +112,11 @@ class Control:
         if operation == "servers":
             return self.servers
         if operation == "wake":
-            for each in self._at(arguments):
+            ups = self._at(arguments)
+            for each in ups:
                 with suppress(SessionNotFound):  # another bundle of that folder declares it
                     each.manager.wake(str(arguments["name"]))
-            return None
+            return any(arguments.get("queue") in known for each in ups for known in each.manager.names)
         if operation in VERBS and arguments.get("name"):
             return await self._change(operation, str(arguments["name"]), arguments)
         if operation == "drain" and self.member is not None:

@@ -17,9 +17,12 @@ from ..security import NotTrusted, TrustUnreadable
 from ..security.trust_ledger import Ledger
 from ..sessions.failures import describe_failure
 from .log_events import BACKGROUND_RELOADED
+from .undeclared import find_undeclared
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
+
+    from amplifier_core.storage import DurableStore
 
     from ..bundle.model import Bundle
     from .up import Up
@@ -43,9 +46,14 @@ class Reloading:
     """
 
     def __init__(
-        self, running: Sequence[Up], load: Callable[[Path], Awaitable[Bundle]], tell: Callable[[str], None]
+        self,
+        running: Sequence[Up],
+        store: DurableStore,
+        load: Callable[[Path], Awaitable[Bundle]],
+        tell: Callable[[str], None],
     ) -> None:
         self._running = running
+        self._store = store
         self._load = load
         self._tell = tell
         self._asked = asyncio.Event()
@@ -98,6 +106,8 @@ class Reloading:
         with suppress(StoreUnavailable):  # the status tells of the store
             data = {"project": up.project, "bundle": up.bundle.name, "text": text}
             await up.router.emit(BACKGROUND_RELOADED, data, project=up.project)
+            for undeclared in await find_undeclared(self._store, [(up.bundle, up.project)]):
+                self._tell(str(undeclared))
         return is_over
 
 

@@ -138,7 +138,7 @@ async def _decide(
         decided = await answer_approval(
             store, person(), await find_approval(store, its_id, project_here()), state, scope, said
         )
-        runs = wake(decided.project, decided.queue.rpartition("/")[2])
+        runs = wake(decided.project, decided.queue)
         elsewhere = "" if runs else await status_elsewhere(store, decided.project, decided.queue)
     when, runs = _when(decided, runs=runs, elsewhere=elsewhere), runs or elsewhere != ""
     if as_json:

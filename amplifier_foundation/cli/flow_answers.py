@@ -75,9 +75,7 @@ async def _answer(
         decided = await answer_approval(store, person(), question, state, "once", reason, noun="flow")
         left = len(await read_questions(store, record))
         project, queue, is_own = decided.project, decided.queue, run_of(decided) is None
-        runs = is_own and (
-            wake(project, queue.rpartition("/")[2]) or await status_elsewhere(store, project, queue) != ""
-        )
+        runs = is_own and (wake(project, queue) or await status_elsewhere(store, project, queue) != "")
     if as_json:
         told = {"run": record.session_id, "id": decided.id, "state": state, "left": left, "runs": runs}
         print_json(f"flow.{verb}/1", told)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,14 +13,15 @@ from amplifier_core.errors import StoreError
 
 from ..operations.columns import as_json as row_facts
 from ..operations.columns import cell, columns_of, shorten_home
-from ..operations.overview import ask_processes, overview_without_store, read_overview
+from ..operations.overview import ask_processes, overview_without_store, read_overview, read_undeclared
 from ..sessions.lock import killed_owners
 from . import exits
-from .app import json_option, storage_plugins, use_inbox
+from .app import json_option, plugins_of, storage_plugins, use_inbox
 from .loops import run_reading
 from .output import print_json, print_table, timestamp
 
 if TYPE_CHECKING:
+    from ..background.undeclared import UndeclaredQueue
     from ..operations.overview import Overview
 
 LEFT_OUT = ("LAST EVENT", "FOLDER", "DROPPED", "DONE", "HOSTS", "AT WORK", "TO APPROVE", "WAITING", "DEAD", "STATE")
@@ -42,15 +44,17 @@ async def ps(ctx: click.Context, as_json: bool) -> None:
     """
     processes, killed = ask_processes(), killed_owners()
     failure: StoreError | None = None
+    undeclared: list[UndeclaredQueue] = []
     try:
         async with use_inbox(storage_plugins(ctx)) as store:
             overview = await read_overview(store, processes)
+            undeclared = await read_undeclared(store, partial(plugins_of, ctx), overview)
     except StoreError as error:
         if not processes.running:
             raise
         failure = error
         overview = overview_without_store(processes, failure)
-    _print(overview, killed, to_json=as_json)
+    _print(overview, killed, undeclared, to_json=as_json)
     if failure is not None:
         raise failure
     is_unwell = any(row["state"] in ("degraded", "failed") for row in overview.background_sessions)
@@ -64,7 +68,9 @@ def _is_silent(owner: dict[str, Any]) -> bool:
     return "problem" in owner and (not since or datetime.now(UTC) - datetime.fromisoformat(since) > STARTING)
 
 
-def _print(overview: Overview, killed: list[dict[str, Any]], *, to_json: bool) -> None:
+def _print(
+    overview: Overview, killed: list[dict[str, Any]], undeclared: list[UndeclaredQueue], *, to_json: bool
+) -> None:
     owners, hosts, rows = overview.processes, overview.hosts, overview.background_sessions
     if to_json:
         rows_as_json = list(map(row_facts, rows))
@@ -90,8 +96,11 @@ def _print(overview: Overview, killed: list[dict[str, Any]], *, to_json: bool) -
     for each in killed:
         advice = "Start it again with: amplifier up; or forget it with: amplifier stop --all"
         click.echo(f"amplifier: process {each.get('pid')} of {_folders_of(each)} was killed. {advice}", err=True)
+    for undeclared_queue in undeclared:
+        click.echo(str(undeclared_queue), err=True)
     if not owners and not hosts and not killed:
-        waits = any(row["waiting"] or row["at_work"] for row in rows)
+        lost = {(each.project, each.queue) for each in undeclared}
+        waits = any((row["waiting"] or row["at_work"]) and (row["project"], row["queue"]) not in lost for row in rows)
         advice = "Waiting events are handled by" if waits else "Start with"
         click.echo(f"Nothing runs. {advice}: amplifier up BUNDLE", err=True)
     for owner in owners:

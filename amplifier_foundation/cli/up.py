@@ -180,6 +180,7 @@ async def _run(
     from ..background.reloading import Reloading
     from ..background.retention import retention_in
     from ..background.service.notifying import Notifier
+    from ..background.undeclared import find_undeclared
     from ..background.up import home_of, run_background
     from ..background.working_folder import WorkingFolder
     from ..settings import read_settings
@@ -209,13 +210,15 @@ async def _run(
         end_start()
         if host is not None:
             await stack.enter_async_context(host.run_later())
-        reloading = Reloading(running, partial(_load_again, plugins=plugins, folder=folder), view.note)
+        reloading = Reloading(running, store, partial(_load_again, plugins=plugins, folder=folder), view.note)
         control.asked_to_reload = reloading.ask
         stopper.on_hangup(reloading.ask)
         async with beside(notifier.pings()):
             with notifier.ready(", ".join(each.bundle.name for each in running)):
                 async with beside(reloading.run(), keep_counts(view, store, running, log)):
                     view.note(f"{VERBS[role]} {', '.join(each.project for each in running)}. {how} stops.")
+                    for undeclared in await find_undeclared(store, [(each.bundle, each.project) for each in running]):
+                        view.note(str(undeclared))
                     async with importing_for_events(), hearing_keys(view, running, store, stopper):
                         await (_drain(running, stopper) if once else stopper.wait())
             if stopper.is_asked:

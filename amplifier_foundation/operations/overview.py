@@ -5,9 +5,11 @@ A background session is a row: a mapping with the keys of `columns.COLUMNS`.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.errors import SessionConflict
+from amplifier_core.errors import AmplifierError, SessionConflict
 from amplifier_core.frozen import frozen
 from amplifier_core.ids import host_of
 
@@ -18,9 +20,14 @@ from .columns import Row, add_counts, forget_counts, new_row
 from .running import list_running
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from amplifier_core.errors import StoreError
+    from amplifier_core.plugins import Plugins
     from amplifier_core.storage import Delivery, DurableStore
 
+    from ..background.undeclared import UndeclaredQueue
+    from ..bundle.model import Bundle
     from .running import Running
 
 Rows = dict[tuple[str, str], Row]
@@ -98,6 +105,31 @@ async def read_overview(store: DurableStore, processes: Processes, *, everything
             if approval.state == "pending" and approval.queue != RUNS:
                 _row_of(rows, approval.project, approval.queue)["approvals"].append(approval.id)
     return processes.overview(rows, hosts, everything=everything)
+
+
+async def read_undeclared(
+    store: DurableStore, load_plugins: Callable[[], Plugins], overview: Overview
+) -> list[UndeclaredQueue]:
+    """Return the queues of an overview whose events wait for a background session that its bundle declares no more.
+
+    Bundles are only loaded for queues that nothing runs; one that cannot be loaded tells nothing. Blocks on
+    their files. Raises `StoreError`.
+    """
+    idle = [row for row in overview.background_sessions if row["waiting"] and row["state"] == "not running"]
+    if not idle:
+        return []
+    from ..background.undeclared import find_undeclared, source_of
+    from .loading import load_to_look, read_trusted_settings
+
+    plugins = load_plugins()
+    bundles: list[tuple[Bundle, str]] = []
+    for project, source in sorted(
+        {(row["project"], await source_of(store, row["project"], row["queue"])) for row in idle}
+    ):
+        with suppress(AmplifierError, OSError):
+            settings, _ = read_trusted_settings(Path(project))
+            bundles.append((load_to_look(source, plugins, settings, Path(project)), project))
+    return await find_undeclared(store, bundles)
 
 
 def overview_without_store(processes: Processes, failure: StoreError) -> Overview:

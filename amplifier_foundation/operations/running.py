@@ -164,8 +164,8 @@ async def change_background_session(
     return changed
 
 
-def wake(project: str, name: str) -> bool:
-    """Make the running process look at the queue of background session `name` now; return whether there is one.
+def wake(project: str, queue: str) -> bool:
+    """Make the running process look at a queue now; return whether there is one, and it has this queue.
 
     Without this call the process looks within a second. Blocks.
     """
@@ -175,8 +175,8 @@ def wake(project: str, name: str) -> bool:
     owner = running_owner(project)
     if owner is None:
         return False
-    with suppress(SessionConflict):
-        ask(owner, "wake", project=project, name=name)
+    with suppress(SessionConflict):  # it is starting
+        return bool(ask(owner, "wake", project=project, name=queue.rpartition("/")[2], queue=queue))
     return True
 
 

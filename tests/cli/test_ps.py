@@ -77,6 +77,35 @@ def test_what_waits_is_shown_when_nothing_runs(background: Path, capsys: pytest.
     assert err == "Nothing runs. Waiting events are handled by: amplifier up BUNDLE\n"
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [("name: echo", "name: other"), ("name: asked", "name: renamed")], ids=["bundle", "session"]
+)
+def test_what_waits_for_a_name_that_is_gone_is_told_until_it_is_discarded(
+    background: Path, capsys: pytest.CaptureFixture[str], before: str, after: str
+) -> None:
+    def say(*arguments: str) -> str:
+        assert invoke(arguments) == exits.OK
+        return "".join(capsys.readouterr())
+
+    assert invoke(["-q", "up", "--once"]) == exits.OK
+    say("trigger", "fire", "asked")
+    say("trigger", "fire", "asked", "--data", '{"n": 2}')
+    background.write_text(background.read_text().replace(before, after))
+    lost = (
+        f"2 events wait for echo/asked, which {background} no longer declares. Give it that name again to handle them, "
+        "or discard them with: amplifier trigger drop echo/asked\n"
+    )
+    out = say("ps")
+    assert lost in out
+    assert "Nothing runs. Start with: amplifier up BUNDLE" in out
+    assert lost in say("trigger", "list")
+    assert lost in say("up", "--once")
+    assert say("trigger", "drop", "echo/asked").count("is skipped: dropped by hand") == 2
+    assert invoke(["trigger", "drop", "echo/asked"]) == exits.NOT_FOUND
+    capsys.readouterr()
+    assert say("ps") == "Nothing runs. Start with: amplifier up BUNDLE\n"
+
+
 @pytest.mark.parametrize(("seconds", "code"), [(0, exits.OK), (120, exits.FAILED)], ids=["it starts", "it hangs"])
 def test_a_process_that_does_not_answer_is_named(
     background: Path, home: Path, capsys: pytest.CaptureFixture[str], seconds: int, code: int

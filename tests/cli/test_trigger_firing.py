@@ -37,6 +37,14 @@ async def test_its_condition_counts_as_in_its_own_folder(
     assert "careful: refused: " in err
 
 
+async def test_an_event_for_a_name_that_does_not_run_yet_is_said_to_wait(
+    running: Any, say: Any, background: Path
+) -> None:
+    background.write_text(background.read_text().replace("name: echo", "name: other"))
+    code, _, err = await say("trigger", "fire", "asked")
+    assert (code, err) == (exits.OK, "asked: accepted; it waits for the next: amplifier up\n")
+
+
 async def test_an_unknown_name_is_answered_with_those_that_run(
     running: Any, say: Any, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

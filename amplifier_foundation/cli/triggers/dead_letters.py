@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from amplifier_core.errors import DeliveryNotFound
+
 from ...operations.deliveries import (
+    ALL,
     NothingToDecide,
     delivery_facts,
     drop_deliveries,
@@ -115,7 +118,7 @@ async def retry(
             raise click.UsageError(str(error)) from None
         queues = dict.fromkeys((each.project, each.queue) for each in due)
         runs = {
-            (project, queue): wake(project, queue.rpartition("/")[2]) or await status_elsewhere(store, project, queue)
+            (project, queue): wake(project, queue) or await status_elsewhere(store, project, queue)
             for project, queue in queues
         }
     for problem in uncertain.values():
@@ -129,14 +132,23 @@ async def retry(
 
 
 @click.command(epilog="Example: amplifier trigger drop 3f9a")
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.argument("ids", nargs=-1, required=True, metavar="[ID|QUEUE]...")
 @click.option("--reason", default="dropped by hand", show_default=True, help="Reason, shown by amplifier why.")
 @click.pass_context
 @run_in_loop
 async def drop(ctx: click.Context, ids: tuple[str, ...], reason: str) -> None:
-    """Discard dead or waiting events."""
+    """Discard dead or waiting events.
+
+    QUEUE, as BUNDLE/NAME, stands for all events of this folder that wait for that background session.
+    """
     async with use_inbox(storage_plugins(ctx)) as store:
-        dropped = await drop_deliveries(store, person(), await find_deliveries(store, ids), reason)
+        chosen = await find_deliveries(store, [each for each in ids if "/" not in each])
+        for queue in [each for each in ids if "/" in each]:
+            waiting = await store.deliveries(project=project_here(), queue=queue, state="pending", limit=ALL)
+            if not waiting:
+                raise DeliveryNotFound(queue)
+            chosen += waiting[::-1]
+        dropped = await drop_deliveries(store, person(), chosen, reason)
     for each in dropped:
         click.echo(f"{summarize(each)} is skipped: {reason}")
 

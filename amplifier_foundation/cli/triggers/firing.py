@@ -57,7 +57,7 @@ async def fire(ctx: click.Context, name: str, bundle_path: str | None, data: str
         declared = await _find_declaration(store, plugins, name, bundle_path)
         delivery = await fire_event(store, person(), declared, own, payload)
         queue = queue_key(declared.bundle.name, own)
-        runs = wake(declared.project, own) or await status_elsewhere(store, declared.project, queue)
+        runs = wake(declared.project, queue) or await status_elsewhere(store, declared.project, queue)
     if delivery is not None and delivery.state in ("refused", "skipped"):
         click.echo(f"{name}: {delivery.state}: {delivery.reason}", err=True)
         ctx.exit(exits.FAILED)

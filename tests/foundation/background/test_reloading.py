@@ -43,10 +43,10 @@ def put(path: Path, text: str) -> Path:
 class Watched:
     """A bundle that runs, and what is told of its changes."""
 
-    def __init__(self, up: Up) -> None:
+    def __init__(self, up: Up, store: DurableStore) -> None:
         self.up = up
         self.told: asyncio.Queue[str] = asyncio.Queue()
-        self.reloading = Reloading([up], self.load, self.told.put_nowait)
+        self.reloading = Reloading([up], store, self.load, self.told.put_nowait)
         self.loads = 0
         self.checks = False
         self.failure: Exception | None = None
@@ -69,7 +69,7 @@ class Watched:
 @asynccontextmanager
 async def watched(path: Path, store: DurableStore, plugins: Plugins) -> AsyncIterator[Watched]:
     async with run_background([await load_bundle(str(path))], store, plugins) as [up]:
-        watching = Watched(up)
+        watching = Watched(up, store)
         async with asyncio.TaskGroup() as group:
             task = group.create_task(watching.reloading.run())
             yield watching
@@ -89,6 +89,21 @@ async def test_what_a_changed_file_declares_runs(tmp_path: Path, store: DurableS
         assert (await each.told.get()).startswith(f"{path} has changed: ")
         assert each.names == ["fresh", "kept"]
         await each.up.manager.fire("fresh", {})
+
+
+async def test_events_that_wait_for_a_name_that_is_gone_are_told(
+    tmp_path: Path, store: DurableStore, plugins: Plugins
+) -> None:
+    path = write(tmp_path / "bundle.md", "one")
+    async with watched(path, store, plugins) as watching:
+        await watching.up.manager.change("one", "paused")
+        await watching.up.manager.fire("one")
+        write(path, "two")
+        assert await watching.told.get() == f"{path} has changed: one, two"
+        assert await watching.told.get() == (
+            f"1 event waits for demo/one (paused), which {path} no longer declares. Give it that name again to handle "
+            "it, or discard it with: amplifier trigger drop demo/one"
+        )
 
 
 async def test_a_bundle_that_cannot_be_loaded_changes_nothing_and_is_told_once(

@@ -1,0 +1,79 @@
+"""Find the queues whose events wait in vain: their bundle has another name by now, or declares them no more."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from amplifier_core.errors import SessionNotFound
+
+from .keys import RUNS, queue_key
+from .lifecycle import read_wish
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from amplifier_core.storage import DurableStore
+
+    from ..bundle.model import Bundle
+    from .lifecycle import Wish
+
+
+class UndeclaredQueue(NamedTuple):
+    """A queue with waiting events that its bundle, read from `source`, does not declare."""
+
+    project: str
+    queue: str
+    waiting: int
+    wish: Wish | None
+    """What a person asked of its background session; it holds for that name alone."""
+    source: str
+
+    def __str__(self) -> str:
+        events, them = ("1 event waits", "it") if self.waiting == 1 else (f"{self.waiting} events wait", "them")
+        state = f" ({self.wish})" if self.wish in ("paused", "stopped") else ""
+        return (
+            f"{events} for {self.queue}{state}, which {self.source} no longer declares. Give it that name again to "
+            f"handle {them}, or discard {them} with: amplifier trigger drop {self.queue}"
+        )
+
+
+async def source_of(store: DurableStore, project: str, queue: str) -> str:
+    """Return the file of the bundle that declared a queue, the `bundle.md` of the project where that is unknown."""
+    from .up import root_id
+
+    try:
+        source = (await store.get(root_id(queue.rpartition("/")[0], project))).bundle_source
+    except SessionNotFound:  # its events were fired by hand, and it has never run
+        source = ""
+    return source or f"{project}/bundle.md"
+
+
+async def find_undeclared(store: DurableStore, bundles: Collection[tuple[Bundle, str]]) -> list[UndeclaredQueue]:
+    """Return the queues with waiting events that these bundles, each with its project, declare no more."""
+    declared = {
+        (project, queue_key(bundle.name, each.name))
+        for bundle, project in bundles
+        for each in bundle.background_sessions
+    }
+    sources = {(project, _follow(bundle.source_path)) for bundle, project in bundles}
+    names = {(project, bundle.name): str(bundle.source_path) for bundle, project in bundles}
+    waiting = Counter[tuple[str, str]]()
+    for counted in await store.delivery_counts():
+        waiting[counted.project, counted.queue] += counted.counts.get("pending", 0)
+    found = []
+    for (project, queue), count in sorted(waiting.items()):
+        if count == 0 or queue == RUNS or (project, queue) in declared:
+            continue
+        source = names.get((project, queue.rpartition("/")[0])) or await source_of(store, project, queue)
+        if (project, _follow(source)) in sources:
+            wish = await read_wish(store, project, queue)
+            found.append(UndeclaredQueue(project, queue, count, wish, source))
+    return found
+
+
+def _follow(source: Path | str | None) -> str:
+    """Return the file that a path leads to: links lead to one bundle."""
+    return os.path.realpath(source) if source else ""
