@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from amplifier_core.errors import SessionConflict
+from amplifier_core.errors import DeliveryConflict, SessionConflict
+from amplifier_core.storage import Inbox
 
 from .acting import record_act
 from .sessions import LAST
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Literal
 
-    from amplifier_core.storage import DurableStore
+    from amplifier_core.storage import DurableStore, SessionStore
 
     from ..background.approvals import Approval, Scope
     from .acting import Actor
@@ -50,6 +53,46 @@ async def find_approval(store: DurableStore, text: str, project: str | None = No
         ids = ", ".join(each.id for each in found[:5])
         raise SessionConflict(text, f"'{text}' begins the ids of several approvals: {ids}. Type more of the id")
     return found[0]
+
+
+async def find_question(store: SessionStore, session_id: str) -> Approval | None:
+    """Return the question that a session waits for, its own or one of a session below that its event woke."""
+    for each, woken in await _read_questions(store):
+        if each.state == "pending" and session_id in (each.session_id, woken):
+            return each
+    return None
+
+
+async def withdraw_questions(store: SessionStore, actor: Actor, session_ids: Collection[str]) -> None:
+    """Take back what sessions wait for before they are deleted: the event that woke one of them is skipped.
+
+    Where one below such a session is deleted alone, the event goes on without it.
+    """
+    from ..background.approvals import make_due, save
+    from .deliveries import drop_deliveries
+
+    for each, woken in await _read_questions(store):
+        assert isinstance(store, Inbox)
+        if woken in session_ids:
+            with suppress(DeliveryConflict):  # an answer was faster, or another question of the same event
+                [delivery] = [one for one in await store.find_deliveries(each.delivery_id) if one.session_id == woken]
+                await drop_deliveries(store, actor, [delivery], f"its session {woken} was deleted")
+        elif each.session_id in session_ids:
+            await make_due(store, each.delivery_id)
+        else:
+            continue
+        await save(store, each.project, each.queue, {each.id: None})
+
+
+async def _read_questions(store: SessionStore) -> list[tuple[Approval, str | None]]:
+    """Return the questions of unfinished events, each with the session that its event woke."""
+    if not isinstance(store, Inbox):
+        return []
+    found = []
+    for each in await read_approvals(store):
+        deliveries = await store.find_deliveries(each.delivery_id)
+        found.append((each, next((one.session_id for one in deliveries if one.delivery_id == each.delivery_id), None)))
+    return found
 
 
 async def answer_approval(

@@ -7,23 +7,31 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import AmplifierError, SessionConflict
 
+from ..background.keys import run_of
 from .acting import record_act
 
 if TYPE_CHECKING:
     from amplifier_core.storage import SessionStore
 
+    from ..background.approvals import Approval
     from .acting import Actor
 
 
 class NotRunning(AmplifierError, LookupError):
-    """Nobody runs the session, or `process` does, for a person there."""
+    """Nobody runs the session, or `process` does, for a person there; or it waits for the answer to `asked`."""
 
-    def __init__(self, session_id: str, process: str | None) -> None:
+    def __init__(self, session_id: str, process: str | None, asked: Approval | None = None) -> None:
         self.session_id, self.process = session_id, process
         told = f"session '{session_id}' has no turn to cancel: nobody runs it"
         if process:
             where = "Ctrl-C at a terminal, the stop button of an editor or a page"
             told = f"process {process} works in session '{session_id}', and a turn is stopped there: {where}"
+        if asked is not None:
+            drop = f"amplifier trigger drop {asked.delivery_id}"
+            end = f"amplifier flow cancel {run}" if (run := run_of(asked)) else drop
+            told = (
+                f"session '{session_id}' waits for your approval. Answer: amplifier approvals show {asked.id}; or {end}"
+            )
         super().__init__(told)
 
 
@@ -43,7 +51,10 @@ async def cancel_turn(store: SessionStore, actor: Actor, session_id: str) -> boo
     if answer is None:
         from ..sessions.lock import holder_of
         from ..sessions.presence import KEY, as_it_is, describe
+        from .approvals import find_question
 
+        if (asked := await find_question(store, session_id)) is not None:
+            raise NotRunning(session_id, None, asked)
         runs = record.metadata.get(KEY) if as_it_is(record).status == "running" else None
         raise NotRunning(session_id, holder_of(session_id) or (describe(str(runs)) if runs else None))
     if answer["cancelled"]:

@@ -198,13 +198,15 @@ async def find_forks(store: SessionStore, session_ids: Collection[str]) -> dict[
 
 
 async def delete_sessions(store: SessionStore, actor: Actor, records: Sequence[SessionRecord]) -> None:
-    """Delete sessions, with what is kept of their files; their forks keep the shared messages.
+    """Delete sessions, with what is kept of their files and what they ask; their forks keep the shared messages.
 
     The caller has asked `refuse_deletion` about each.
     """
     from ..background.worktree_steps import release_worktrees
     from ..sessions.file_changes import forget_changes
+    from .approvals import withdraw_questions
 
+    await withdraw_questions(store, actor, {record.session_id for record in records})
     await release_worktrees(record.session_id for record in records)
     for record in records:
         await store.delete(record.session_id)

@@ -129,10 +129,11 @@ def refuse_occupied(record: SessionRecord) -> None:
         )
 
 
-def refuse_deletion(record: SessionRecord, *, force: bool = False) -> None:
+def refuse_deletion(record: SessionRecord, *, force: bool = False, delivery_id: str = "ID") -> None:
     """Return if a session can be deleted. Raises `SessionConflict` while it runs, or waits for an approval.
 
-    `force` deletes it in these cases, too; never one that a process of this host holds.
+    `force` deletes it in these cases, too; never one that a process of this host holds. `delivery_id` is that of the
+    event that waits for the approval, for the text of the error.
     """
     if (process := holder_of(record.session_id)) is not None:
         raise SessionConflict(
@@ -149,7 +150,7 @@ def refuse_deletion(record: SessionRecord, *, force: bool = False) -> None:
             f"amplifier session delete --force {record.session_id}",
         )
     if held_of(record.metadata):
-        what, drop = " of a tool call", "drop its event: amplifier trigger drop"
+        what, drop = " of a tool call", f"drop its event: amplifier trigger drop {delivery_id}"
         if is_run(record):
             what, drop = "", f"end the run: amplifier flow cancel {record.session_id}"
         raise SessionConflict(

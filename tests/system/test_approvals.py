@@ -282,6 +282,45 @@ def test_an_agents_question_stops_the_whole_tree_which_goes_on_with_the_same_age
     assert "shipped: ran ./deploy.sh" in shop.answer(order["session_id"])
 
 
+@pytest.mark.parametrize("is_approved", [False, True], ids=["asked", "approved"])
+def test_a_question_goes_with_its_session(shop: Shop, is_approved: bool) -> None:
+    asked = shop.ask()
+    session, drop = asked["session_id"], f"amplifier trigger drop {asked['delivery_id']}"
+    refused = shop.run("session", "delete", session, "--yes")
+    assert (refused.code, f"Answer it first: amplifier approvals list; or drop its event: {drop}\n" in refused.err) == (
+        exits.CONFLICT,
+        True,
+    )
+    cancelled = shop.run("session", "cancel", session)
+    assert cancelled.code == exits.NOT_FOUND
+    remedy = f"waits for your approval. Answer: amplifier approvals show {asked['id']}; or {drop}\n"
+    assert cancelled.err == f"amplifier: session '{session}' {remedy}"
+    if is_approved:
+        shop.json("approvals", "approve", asked["id"])
+    assert shop.run("session", "delete", session, "--yes", "--force").code == exits.OK
+    assert shop.waiting() == []
+    assert shop.run("approvals", "approve", asked["id"]).code in (exits.NOT_FOUND, exits.CONFLICT)
+    assert (shop.up(), shop.ledger(), shop.run("session", "show", session).code) == (exits.OK, [], exits.NOT_FOUND)
+    assert f"its session {session} was deleted" in shop.run("why", asked["delivery_id"]).out
+
+
+def test_an_event_goes_on_without_an_agent_whose_session_is_deleted(project: Path, home: Path) -> None:
+    call = {"tool": "delegate", "input": {"agent": "clerk", "instruction": "ship it"}}
+    rules = [
+        {"when": {"user": "order"}, "call": call},
+        {"when": {"user": "ship it"}, "call": {"tool": "bash", "input": {"command": "./deploy.sh"}}},
+        {"when": {"tool": "bash"}, "say": "shipped: {result}"},
+        {"when": {"tool": "delegate"}, "say": "Told: {result}"},
+    ]
+    shop = Shop(project, rules)
+    asked = shop.ask()
+    assert asked["delivery_id"] in shop.run("session", "delete", asked["session_id"], "--yes").err
+    assert shop.run("session", "delete", asked["session_id"], "--yes", "--force").code == exits.OK
+    assert (shop.waiting(), shop.up(), shop.waiting(), shop.ledger()) == ([], exits.OK, [], [])
+    [order] = [each for each in shop.json("session", "list") if each["session_id"].startswith("orders")]
+    assert (order["status"], shop.answer(order["session_id"])[:5]) == ("completed", "Told:")
+
+
 def test_a_script_that_changes_while_its_call_waits_is_asked_about_anew(shop: Shop) -> None:
     asked = shop.ask()
     shop.json("approvals", "approve", asked["id"])

@@ -23,18 +23,25 @@ from ..output import plural, print_json, timestamp
 @click.command(epilog="Example: amplifier session delete last")
 @click.argument("session_ids", metavar="ID...", nargs=-1, required=True, shell_complete=complete_sessions)
 @yes_option
-@click.option("--force", is_flag=True, help="Also delete a session that is recorded as running; its process is gone.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Also delete one that is recorded as running (its process is gone), or that waits for an approval.",
+)
 @json_option
 @click.pass_context
 @run_in_loop
 async def delete(ctx: click.Context, session_ids: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> None:
     """Delete sessions; their forks keep the shared messages."""
+    from ...operations.approvals import find_question
+    from ...sessions.held import held_of
     from ...sessions.presence import refuse_deletion
 
     async with use_store(storage_plugins(ctx)) as store:
         records = {each.session_id: each for each in [await find_session(store, prefix) for prefix in session_ids]}
         for record in records.values():
-            refuse_deletion(record, force=force)
+            asked = await find_question(store, record.session_id) if held_of(record.metadata) and not force else None
+            refuse_deletion(record, force=force, delivery_id=asked.delivery_id if asked is not None else "ID")
         forks = await find_forks(store, records)
         for session_id, record in records.items():
             kept = f"{plural(len(forks[session_id]), 'fork')} will keep the shared ones"
