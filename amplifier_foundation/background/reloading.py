@@ -72,9 +72,13 @@ class Reloading:
             self._asked.clear()
             for up in self._running if data_home().is_dir() else ():  # without it, nothing is trusted
                 now = await asyncio.to_thread(_stamps, up.bundle)
-                if (asked or now != seen.get(id(up))) and await self._reload(up):
+                if not asked and now == seen.get(id(up)):
+                    continue
+                seen.pop(id(up), None)  # what is not over is looked at again, also when the files are as before
+                if await self._reload(up):
                     after = await asyncio.to_thread(_stamps, up.bundle)
-                    seen[id(up)] = {name: now.get(name, stamp) for name, stamp in after.items()}
+                    if all(now.get(name, stamp) == stamp for name, stamp in after.items()):
+                        seen[id(up)] = after
 
     async def _reload(self, up: Up) -> bool:
         """Load a bundle and run its declarations; return whether nothing more can be done until it changes again."""

@@ -138,6 +138,23 @@ async def test_a_bundle_that_is_broken_or_gone_shows_as_degraded_until_it_is_wel
         assert each.states == {("running", "")}
 
 
+async def test_a_folder_that_was_away_for_a_moment_is_well_when_it_is_back(
+    tmp_path: Path, store: DurableStore, plugins: Plugins
+) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    path = write(folder / "bundle.md", "one")
+    async with watched(path, store, plugins) as watching:
+        watching.failure = FileNotFoundError(2, "No such file or directory", str(folder))  # of the working folder
+        folder.rename(tmp_path / "away")
+        while not (await watching.told.get()).endswith(f"{folder}: No such file or directory"):
+            pass  # a load that was under way misses the bundle first
+        (tmp_path / "away").rename(folder)
+        watching.failure = None
+        assert await watching.told.get() == f"{path} has changed: nothing that runs"
+        assert watching.states == {("running", "")}
+
+
 async def test_events_of_a_bundle_whose_trust_was_taken_back_wait(
     tmp_path: Path, store: DurableStore, plugins: Plugins
 ) -> None:
