@@ -63,6 +63,11 @@ class Reloading:
         """Load the bundles now, whatever the times of their files."""
         self._asked.set()
 
+    async def tell_undeclared(self, running: Sequence[Up]) -> None:
+        """Tell of the events that wait for names that these bundles no longer declare. Raises `StoreUnavailable`."""
+        for each in await find_undeclared(self._store, [(up.bundle, up.project) for up in running]):
+            self._tell(str(each))
+
     async def run(self) -> None:
         """Look at the bundles' files until cancelled."""
         clock = SystemClock()
@@ -110,8 +115,7 @@ class Reloading:
         with suppress(StoreUnavailable):  # the status tells of the store
             data = {"project": up.project, "bundle": up.bundle.name, "text": text}
             await up.router.emit(BACKGROUND_RELOADED, data, project=up.project)
-            for undeclared in await find_undeclared(self._store, [(up.bundle, up.project)]):
-                self._tell(str(undeclared))
+            await self.tell_undeclared([up])
         return is_over
 
 

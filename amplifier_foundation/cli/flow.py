@@ -106,6 +106,8 @@ async def resume(ctx: click.Context, run_id: str, accept: bool, trusts: bool, as
         workflow, bundle = await _load(record, plugins, Asking(plugins, trusts))
         if bundle.digest != record.bundle_digest and not accept:
             text = f"the bundle of run {record.session_id} has changed since. Go on with its present version: --accept"
+            if record.status == "completed":
+                text = f"the run {record.session_id} is completed. Run what its changed bundle adds with: --accept"
             raise SessionConflict(record.session_id, text)
         await record_run(store, person(), "flow.resume", record)
         ctx.exit(await _run(ctx, workflow, bundle, store, plugins, {}, record, accept=accept, as_json=as_json))
@@ -269,7 +271,7 @@ async def graph(
     async with use_store(plugins) as store:
         record = await _find_run_if_any(store, what) if what and bundle_path is None else None
         if record is not None:
-            description = find_description(await store.read(record.session_id, 0, 1))
+            description = find_description(await store.read(record.session_id))
             if description is None:  # the run of an older version
                 description = describe_workflow((await _load(record, plugins, Asking(plugins, trusts)))[0])
             states = {each.task: each.status for each in await read_entries(store, record)}

@@ -180,12 +180,10 @@ async def _run(
     from ..background.reloading import Reloading
     from ..background.retention import retention_in
     from ..background.service.notifying import Notifier
-    from ..background.undeclared import find_undeclared
     from ..background.up import home_of, run_background
     from ..background.working_folder import WorkingFolder
     from ..settings import read_settings
 
-    settings = read_settings()
     folder, how = WorkingFolder(), "Ctrl-C" if log is None else "SIGTERM"
     for bundle in bundles:
         view.expect(bundle, home_of(bundle, plugins, working_dir))
@@ -200,7 +198,7 @@ async def _run(
                     session_observers=[folder.observe],
                     control=control,
                     retention=retention_in,
-                    transports=settings.get("transports") if role == "up" else (),
+                    transports=read_settings().get("transports") if role == "up" else (),
                     role=role,
                 )
             )
@@ -217,8 +215,7 @@ async def _run(
             with notifier.ready(", ".join(each.bundle.name for each in running)):
                 async with beside(reloading.run(), keep_counts(view, store, running, log)):
                     view.note(f"{VERBS[role]} {', '.join(each.project for each in running)}. {how} stops.")
-                    for undeclared in await find_undeclared(store, [(each.bundle, each.project) for each in running]):
-                        view.note(str(undeclared))
+                    await reloading.tell_undeclared(running)
                     async with importing_for_events(), hearing_keys(view, running, store, stopper):
                         await (_drain(running, stopper) if once else stopper.wait())
             if stopper.is_asked:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Plain: TypeAlias = dict[str, Any]
 """A workflow or a step as JSON."""
 KEY = "workflow"
-"""The member of the metadata of a run's first message with the description of its workflow."""
+"""The member of a message's metadata with the description of the workflow: of the first, and where it has changed."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -55,10 +55,12 @@ def without_secrets(description: Plain) -> Plain:
 
 
 def find_description(messages: list[Message]) -> Plain | None:
-    """Return the description in the messages of a run; None: a run of an older version has none."""
-    metadata = messages[0].get("metadata") if messages else None
-    found = metadata.get(KEY) if isinstance(metadata, dict) else None
-    return found if isinstance(found, dict) and isinstance(found.get("steps"), list) else None
+    """Return the last description in the messages of a run; None: a run of an older version has none."""
+    for message in reversed(messages):
+        found = (message.get("metadata") or {}).get(KEY)
+        if isinstance(found, dict) and isinstance(found.get("steps"), list):
+            return found
+    return None
 
 
 def steps_below(step: Plain) -> list[tuple[str, list[Plain]]]:

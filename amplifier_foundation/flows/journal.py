@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_core.frozen import frozen
 
+from .description import digest_of, find_description
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -81,11 +83,16 @@ class Journal:
     async def open(
         cls, store: SessionStore, record: SessionRecord, first: Callable[[], Message], events: RunEvents
     ) -> Journal:
-        """Return the journal of a stored run, which begins with the message of `first`. Raises `SessionNotFound`."""
-        messages = await store.read(record.session_id)
-        if not messages:
-            messages = [first()]
-            await store.append(record.session_id, messages, at=0)
+        """Return the journal of a stored run, which begins with the message of `first`. Raises `SessionNotFound`.
+
+        A run that goes on with another workflow has its description, too: the last one counts.
+        """
+        messages, begin = await store.read(record.session_id), first()
+        before, now = find_description(messages), find_description([begin])
+        if not messages or (before is not None and now is not None and digest_of(before) != digest_of(now)):
+            added = begin if not messages else {**begin, "content": "Go on with the workflow as it is now"}
+            await store.append(record.session_id, [added], at=len(messages))
+            messages = [*messages, added]
         own = [Entry.of_message(message) for message in messages[record.fork_at or 0 :]]
         await events.catch_up(entry for entry in own if entry is not None)
         return cls(store, record.session_id, messages, events)

@@ -104,7 +104,7 @@ async def run_workflow(
     clock = clock or await clock_of(complete)
     with session_lock(record.session_id, is_run=True):
         record = await complete.get(record.session_id)  # as its last process left it
-        record = replace(record, metadata=with_held(record.metadata, {}))
+        record = _as_it_goes_on(record, workflow)
         refuse_occupied(record)
         claim = await Claim.take(complete, record, clock)
         if resume is not None:
@@ -113,7 +113,7 @@ async def run_workflow(
         async with claim.renewing():
             if questions := await inbox.begin():
                 return await _wait(complete, claim, inbox, record, questions)
-            await complete.update(record.session_id, **resume_changes(record))
+            await complete.update(record.session_id, **resume_changes(record), bundle_digest=prepared.bundle.digest)
             events = RunEvents(complete, record, workflow.name, claim.delivery.event, clock, router)
             taken: Taken | FlowError
             try:
@@ -241,6 +241,12 @@ async def _find_record(
     record = new_record(prepared, run_id, name=name, project=project, metadata=metadata)
     accounts = list(Tree.below(run_id, prepared.bundle, record.created).accounts)
     return await store.create(replace(record, status="idle", metadata={**record.metadata, ACCOUNTS: accounts}))
+
+
+def _as_it_goes_on(record: SessionRecord, workflow: Workflow) -> SessionRecord:
+    """Return the record of a run that waits for nobody, and goes on with this workflow: a change was accepted."""
+    about = {**record.metadata[FLOW], "digest": digest_of(describe_workflow(workflow))}
+    return replace(record, metadata={**with_held(record.metadata, {}), FLOW: about})
 
 
 @asynccontextmanager

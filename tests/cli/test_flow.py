@@ -149,6 +149,23 @@ def test_a_run_is_drawn_as_it_was_after_its_bundle_has_changed(
     assert f'data-run="{run}"' in page
 
 
+def test_a_run_that_went_on_with_a_changed_bundle_is_drawn_as_it_went_on(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, ["{id: first, value: 1}", "{id: last, agent: nobody, prompt: last}"])
+    run = flow(capsys, "run", code=exits.FAILED)["run"]
+    write(folder, ["{id: first, value: 1}", "{id: added, value: 2}", "{id: last, agent: self, prompt: last}"])
+    assert flow(capsys, "resume", run, "--accept")["status"] == "completed"
+    drawn = [(each["id"], each["status"]) for each in flow(capsys, "graph", run)["tasks"]]
+    assert drawn == [(name, "completed") for name in ("first", "added", "last")]
+    assert invoke(["session", "tree", run, "--format", "html"]) == exits.OK
+    assert re.findall(r'class="task (\w+)"', capsys.readouterr().out) == ["completed"] * 3
+    assert flow(capsys, "resume", run)["status"] == "completed"  # the change is accepted
+    write(folder, ["{id: first, value: 1}"])
+    assert invoke(["flow", "resume", run]) == exits.CONFLICT
+    assert f"the run {run} is completed. Run what its changed bundle adds with: --accept" in capsys.readouterr().err
+
+
 def test_a_run_of_an_older_version_is_drawn_from_its_bundle(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(folder, chain())
     run = flow(capsys, "run")["run"]

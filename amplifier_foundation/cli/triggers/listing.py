@@ -88,8 +88,7 @@ async def list_(ctx: click.Context, bundle_path: str | None, as_json: bool) -> N
         shrink=("CONFIG",),
         leave_out=LEFT_OUT,
     )
-    for undeclared_queue in undeclared:
-        click.echo(str(undeclared_queue), err=True)
+    click.echo("".join(f"{queue}\n" for queue in undeclared), err=True, nl=False)
 
 
 def _by_declaration(counts: Iterable[DeliveryCounts]) -> dict[str, DeliveryCounts]:

@@ -34,27 +34,35 @@ def make_link(address: str) -> str:
 
 
 @asynccontextmanager
-async def serving(desk: Desk, config: PageConfig) -> AsyncIterator[str]:
-    """Serve the page while the block runs; give its address. Raises `PortTaken`, `PageConfigError`."""
-    bound = _bind(config.host, config.port)
+async def serving(desk: Desk, config: PageConfig, *, option: str = "--port") -> AsyncIterator[str]:
+    """Serve the page while the block runs; give its address. `option` is where a person chooses the port.
+
+    Raises `PortTaken`, `PageConfigError`.
+    """
+    bound = _bind(config.host, config.port, option)
     port = bound.getsockname()[1]
     application = Application(desk, Guard(config, port, Signer(data_home() / "dashboard")))
     tls = {"ssl_certfile": config.tls_cert, "ssl_keyfile": config.tls_key} if config.tls_cert else {}
     async with desk.changes.following(desk.store), desk.talks.running():
         server = await start_server(application, bound, **tls)
         try:
-            host = f"[{config.host}]" if ":" in config.host else config.host
-            yield f"{config.scheme}://{host}:{port}"
+            yield address_of(config, port)
         finally:
             application.close()
             await stop_server(server, bound)
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def address_of(config: PageConfig, port: int) -> str:
+    """Return the address of the page at a port."""
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    return f"{config.scheme}://{host}:{port}"
+
+
+def _bind(host: str, port: int, option: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return close_in_forks(socket.create_server((host, port), family=family))
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()
-        remedy = "Choose another with --port; 0 takes any"
+        remedy = f"Choose another with {option}; 0 takes any"
         raise PortTaken(f"cannot listen at {host}, port {port}: {reason}. {remedy}") from None

@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from socket import create_server
 from typing import TYPE_CHECKING
 
 import pytest
@@ -79,6 +81,48 @@ def test_a_running_up_serves_the_page(tmp_path: Path) -> None:
         link = make_link(tmp_path, client)
         assert client.enter(link).status == 303
         assert client.ask("GET", "/").status == 200
+
+
+def test_one_page_serves_all_that_run_with_a_data_folder_and_the_next_takes_over(tmp_path: Path) -> None:
+    with create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (tmp_path / "home").mkdir(mode=0o700)
+    (tmp_path / "home" / "settings.yaml").write_text(f"servers: {{dashboard: {{port: {port}}}}}\n", encoding="utf-8")
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "bundle.md").write_text(BUNDLE, encoding="utf-8")
+    with ExitStack() as second:
+        with running(tmp_path, "up", "one/bundle.md") as address:
+            shared = second.enter_context(running(tmp_path, "up", "two/bundle.md"))
+            client = Client(address)
+            assert client.enter(make_link(tmp_path, client)).status == 303
+            assert shared.startswith(f"{address}, served by process ")
+            ps = [*PROGRAM, "ps"]
+            environment = {**os.environ, "AMPLIFIER_HOME": str(tmp_path / "home")}
+            listed = subprocess.run(ps, env=environment, capture_output=True, text=True, check=True).stdout
+            assert listed.count("running") == 2
+        ends = time.monotonic() + 30
+        while time.monotonic() < ends:
+            with suppress(OSError):
+                if client.ask("GET", "/").status == 200:  # by the second one
+                    break
+            time.sleep(0.05)
+        else:
+            raise AssertionError("nobody serves the page any more")
+
+
+def test_a_port_that_another_program_has_is_told_with_the_setting(tmp_path: Path) -> None:
+    with create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (tmp_path / "home").mkdir(mode=0o700)
+        settings = f"servers: {{dashboard: {{port: {port}}}}}\n"
+        (tmp_path / "home" / "settings.yaml").write_text(settings, encoding="utf-8")
+        (tmp_path / "bundle.md").write_text(BUNDLE, encoding="utf-8")
+        environment = {**os.environ, "AMPLIFIER_HOME": str(tmp_path / "home"), "AMPLIFIER_TRUST": "1"}
+        command = [*PROGRAM, "up", "--serve", "dashboard", "bundle.md"]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == exits.FAILED
+    assert "Choose another with the setting servers.dashboard.port; 0 takes any" in done.stderr
 
 
 def test_the_command_serves_it_and_makes_further_links(tmp_path: Path) -> None:
