@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
+import traceback
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -161,14 +163,25 @@ async def _run_callback(callback: Callable[[], Awaitable[None]]) -> BaseExceptio
 def as_failure(error: BaseException) -> BaseException:
     """Return a `PluginError` in place of an exit, or of a cancellation that nobody asked the current task for.
 
-    A module has raised it, and may not end what runs it. Any other error is returned as it is.
+    A module has raised it, and may not end what runs it. Any other error is returned as it is, and so is an exit that a
+    signal handler raises: it belongs to the program, wherever the signal arrives.
     """
     if isinstance(error, SystemExit):
+        if _is_at_signal(error):
+            return error
         return PluginError(f"{_place_of(error)}called exit({error.code!r}), which a module may not do")
     task = asyncio.current_task()
     if isinstance(error, asyncio.CancelledError) and task is not None and not task.cancelling():
         return PluginError(f"{_place_of(error)}raised CancelledError, and nobody has cancelled its work")
     return error
+
+
+def _is_at_signal(error: BaseException) -> bool:
+    """Return whether a signal handler of this process has raised an error."""
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    called = [each if hasattr(each, "__code__") else getattr(each, "func", type(each).__call__) for each in handlers]
+    codes = {getattr(each, "__code__", None) for each in called}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _place_of(error: BaseException) -> str:

@@ -6,9 +6,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from .cancellation import CancellationToken
+from .cancellation import CancellationToken, as_failure
+from .eager import Waiting, start
 from .events import CANCEL_REQUESTED
 from .hooks import HookRegistry
+from .time_limits import finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,6 +25,9 @@ logger = logging.getLogger(__name__)
 
 _SINGLE = ("orchestrator", "context", "module-source-resolver")
 _MANY = ("providers", "tools", "triggers")
+
+CLEANUP_TIME_LIMIT = 30.0
+"""The most seconds for one clean-up of a module."""
 
 
 class Contribution(TypedDict):
@@ -41,6 +46,8 @@ class ModuleCoordinator:
 
     permissions: PermissionGate | None = None
     """The gate of the session's tool calls, see `guard`."""
+    mounting = ""
+    """The id of the module that is being mounted: it owns what is registered meanwhile."""
 
     def __init__(
         self,
@@ -65,7 +72,7 @@ class ModuleCoordinator:
         self.mount_points = self._empty_mount_points()
         self.channels: dict[str, list[Contribution]] = {}
         self._capabilities: dict[str, Any] = {}
-        self._cleanup_fns: list[Callable[[], Any]] = []
+        self._cleanup_fns: list[tuple[str, Callable[[], Any]]] = []
         self._current_turn_injections = 0
 
     # mounting
@@ -176,26 +183,35 @@ class ModuleCoordinator:
     # life
 
     def register_cleanup(self, cleanup_fn: Callable[[], Any]) -> None:
-        """Have `cleanup_fn` (plain or async) called by `cleanup`."""
+        """Have `cleanup_fn` (plain or async) called by `cleanup`; one of a module has `CLEANUP_TIME_LIMIT` seconds."""
         if callable(cleanup_fn):
-            self._cleanup_fns.append(cleanup_fn)
+            self._cleanup_fns.append((self.mounting, cleanup_fn))
 
     async def cleanup(self) -> None:
         """Call every clean-up once, the last registered first, also when one of them fails.
 
-        Errors are logged. The first exit or cancellation is raised when all clean-ups have run.
+        Errors are logged, and so is a module that exits. The first `KeyboardInterrupt`, exit at a signal or
+        cancellation of the caller is raised when all clean-ups have run.
         """
         fatal: BaseException | None = None
         while self._cleanup_fns:
-            fn = self._cleanup_fns.pop()
+            module_id, fn = self._cleanup_fns.pop()
             try:
                 outcome = fn()
-                if hasattr(outcome, "__await__"):
+                if not hasattr(outcome, "__await__"):
+                    continue
+                if not module_id:
                     await outcome
-            except Exception as error:
-                logger.error("a clean-up of session %s failed: %s: %s", self.session_id, type(error).__name__, error)
-            except BaseException as error:
-                fatal = fatal or error
+                elif isinstance(outcome := start(outcome), Waiting):
+                    owner = f"module '{module_id}' of session {self.session_id}"
+                    await finish(outcome, CLEANUP_TIME_LIMIT, "its clean-up", owner)
+            except BaseException as raised:
+                error = raised if isinstance(raised, Exception) else as_failure(raised)
+                if isinstance(error, Exception):
+                    session = f"{self.session_id}, module '{module_id}'," if module_id else self.session_id
+                    logger.error("a clean-up of session %s failed: %s: %s", session, type(error).__name__, error)
+                else:
+                    fatal = fatal or error
         if fatal is not None:
             raise fatal
 

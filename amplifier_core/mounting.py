@@ -13,6 +13,7 @@ from .credentials import describe_missing, find_broken_key
 from .eager import Waiting, is_awaitable, start
 from .frozen import frozen
 from .loader import ModuleLoader, attach_loader, detach_loader, module_failure_reason
+from .time_limits import finish
 from .utils.plan_secrets import hide_secrets_of
 from .utils.secrets import redact_error
 
@@ -63,25 +64,34 @@ class Mounting:
         """
         _require_instance_ids(self._config.get("providers") or ())
         hide_secrets_of(self._config)
-        await self._mount_required("orchestrator", "orchestrator")
-        await self._mount_required("context", "context manager")
-        for kind, section in _OPTIONAL:
-            entries = self._config.get(section)
-            if not entries:
-                continue
-            mounted: set[Any] = set()  # a hook may be there twice, with an `instance_id` for the second
-            for entry in entries:
-                await self._mount_optional(kind, entry, mounted, strict=strict)
+        try:
+            await self._mount_required("orchestrator", "orchestrator")
+            await self._mount_required("context", "context manager")
+            for kind, section in _OPTIONAL:
+                entries = self._config.get(section)
+                if not entries:
+                    continue
+                mounted: set[Any] = set()  # a hook may be there twice, with an `instance_id` for the second
+                for entry in entries:
+                    await self._mount_optional(kind, entry, mounted, strict=strict)
+        finally:
+            self._coordinator.mounting = ""
 
     async def make_ready(self) -> list[tuple[str, dict[str, Any]]]:
         """Await `on_session_ready` of the modules; return the events about all failures so far."""
         for module_id, ready in self._ready:
+            self._coordinator.mounting = module_id
             try:
-                await ready(self._coordinator)
-            except Exception as error:
+                outcome = start(ready(self._coordinator))
+                if isinstance(outcome, Waiting):
+                    await self._finish(outcome, module_id, "its on_session_ready")
+            except (Exception, SystemExit, asyncio.CancelledError) as raised:
+                if not isinstance(error := as_failure(raised), Exception):
+                    raise
                 logger.warning("on_session_ready of module '%s' failed: %s", module_id, error)
                 failure = {"module_id": module_id, "error": str(error)}
                 self._untold.append((events.MODULE_ON_SESSION_READY_FAILED, failure))
+        self._coordinator.mounting = ""
         return self._untold
 
     async def _mount_required(self, name: str, title: str) -> None:
@@ -134,6 +144,7 @@ class Mounting:
         config = entry.get("config") or {}
         if not isinstance(config, dict):
             raise TypeError(f"its 'config' must be a mapping, not {type(config).__name__}")
+        self._coordinator.mounting = module_id
         load = self._find_load(entry, is_tool=is_tool)
         source, known = entry.get("source"), None
         if load == self._load:  # never that of a sandbox
@@ -144,10 +155,10 @@ class Mounting:
             if is_awaitable(cleanup):
                 cleanup = start(cleanup)
             if isinstance(cleanup, Waiting):
-                cleanup = await self._finish(cleanup)
+                cleanup = await self._finish(cleanup, module_id)
         else:
             outcome = start(self._load_and_mount(load, module_id, config, source))
-            loaded, cleanup = await self._finish(outcome) if isinstance(outcome, Waiting) else outcome
+            loaded, cleanup = await self._finish(outcome, module_id) if isinstance(outcome, Waiting) else outcome
             mount, ready = getattr(loaded, "__wrapped__", loaded), None
         if waiting := self._loader.get_on_session_ready_queue():
             self._ready += waiting
@@ -158,15 +169,10 @@ class Mounting:
             self._coordinator.register_cleanup(cleanup)
         return mount
 
-    async def _finish(self, waiting: Waiting[Any]) -> Any:
+    async def _finish(self, waiting: Waiting[Any], module_id: str, act: str = "its mount") -> Any:
         """Return the result of a mount that waits. Raises `TimeoutError` after the time limit."""
-        try:
-            async with asyncio.timeout(self._time_limit) as limit:
-                return await waiting
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise TimeoutError(f"its mount took longer than {self._time_limit:g} s") from error
+        owner = f"module '{module_id}' of session {self._coordinator.session_id}"
+        return await finish(waiting, self._time_limit, act, owner)
 
     def _find_load(self, entry: dict[str, Any], *, is_tool: bool) -> Callable[..., Any]:
         """Return the loader's function for an entry; one with `sandbox: true` is never loaded in this process."""

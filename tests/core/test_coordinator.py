@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import re
+import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -205,15 +209,55 @@ async def test_a_clean_up_that_fails_is_logged_and_the_others_run(
     assert caplog.messages == ["a clean-up of session s failed: ValueError: broken"]
 
 
-async def test_an_exit_during_clean_up_is_raised_when_all_have_run(coordinator: ModuleCoordinator) -> None:
+async def test_an_interrupt_during_clean_up_is_raised_when_all_have_run(coordinator: ModuleCoordinator) -> None:
     order: list[str] = []
     coordinator.register_cleanup(lambda: order.append("first"))
-    coordinator.register_cleanup(contributing(asyncio.CancelledError("second to fail")))
-    coordinator.register_cleanup(contributing(SystemExit("first to fail")))
-    with pytest.raises(SystemExit, match="first to fail"):
+    coordinator.register_cleanup(contributing(KeyboardInterrupt("second to fail")))
+    coordinator.register_cleanup(contributing(KeyboardInterrupt("first to fail")))
+    with pytest.raises(KeyboardInterrupt, match="first to fail"):
         await coordinator.cleanup()
     assert order == ["first"]
     await coordinator.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [(SystemExit(3), r"called exit\(3\)"), (asyncio.CancelledError(), "raised CancelledError")]
+)
+async def test_a_clean_up_that_exits_or_cancels_itself_has_failed(
+    coordinator: ModuleCoordinator, caplog: pytest.LogCaptureFixture, error: BaseException, told: str
+) -> None:
+    order: list[str] = []
+    coordinator.register_cleanup(lambda: order.append("first"))
+    coordinator.register_cleanup(contributing(error))
+    await coordinator.cleanup()
+    assert order == ["first"]
+    assert re.search(f"a clean-up of session s failed: PluginError: .*: it {told}", caplog.text)
+
+
+def leave(number: int, frame: object) -> None:
+    sys.exit(7)
+
+
+class Leaving:
+    def __call__(self, number: int, frame: object) -> None:
+        sys.exit(7)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="the system has no SIGUSR1")
+@pytest.mark.parametrize("handler", [leave, Leaving(), Leaving().__call__, functools.partial(leave)])
+async def test_an_exit_at_a_signal_during_clean_up_is_the_programs_own(
+    coordinator: ModuleCoordinator, handler: Any
+) -> None:
+    order: list[str] = []
+    coordinator.register_cleanup(lambda: order.append("first"))
+    coordinator.register_cleanup(lambda: signal.raise_signal(signal.SIGUSR1))
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(SystemExit, match="7"):
+            await coordinator.cleanup()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert order == ["first"]
 
 
 async def test_a_clean_up_may_register_another(coordinator: ModuleCoordinator) -> None:

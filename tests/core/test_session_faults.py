@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from amplifier_core import events
+from amplifier_core import coordinator as coordinator_module
+from amplifier_core import events, time_limits
 from amplifier_core.errors import PluginError
 from amplifier_core.loader import ModuleLoader
-from amplifier_core.mounting import LoadFailure
+from amplifier_core.mounting import LoadFailure, Mounting
 from amplifier_core.session import AmplifierSession
 
 
@@ -93,6 +95,83 @@ async def test_a_mount_that_never_returns_is_given_up_after_its_time(plan: Any, 
     modules.mounts["loop-echo"] = never
     with pytest.raises(RuntimeError, match="Cannot initialize without orchestrator: its mount took longer than 0.01 s"):
         await AmplifierSession(plan, loader=modules).initialize()
+
+
+async def never(*_: Any) -> None:
+    await asyncio.Event().wait()
+
+
+async def test_the_log_names_a_mount_that_takes_long(
+    plan: Any, modules: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time_limits, "NOTICE_AFTER", 0.01)
+    modules.mounts["tool-slow"] = never
+    plan["session"]["mount_timeout"] = 0.05
+    async with AmplifierSession({**plan, "tools": [{"module": "tool-slow"}]}, session_id="s", loader=modules):
+        pass
+    assert caplog.messages == [
+        "waiting for module 'tool-slow' of session s: its mount is given up after 0.05 s",
+        "tool 'tool-slow' was not mounted: its mount took longer than 0.05 s",
+    ]
+
+
+async def test_a_module_that_never_gets_ready_is_given_up_after_its_time(
+    plan: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan["session"]["mount_timeout"] = 0.01
+    loader = ModuleLoader()
+    session = AmplifierSession(plan, loader=loader)
+    mounting = Mounting(session.coordinator, loader, session.config)
+    mounting._ready += [("hooks-slow", never), ("hooks-leaving", cancel_itself), ("hooks-gone", leave)]
+    told = await mounting.make_ready()
+    assert [(data["module_id"], data["error"].partition(": ")[2] or data["error"]) for _, data in told] == [
+        ("hooks-slow", "its on_session_ready took longer than 0.01 s"),
+        ("hooks-leaving", "it raised CancelledError, and nobody has cancelled its work"),
+        ("hooks-gone", "it called exit(3), which a module may not do"),
+    ]
+    await session.cleanup()
+
+
+async def leave(*_: Any) -> None:
+    raise SystemExit(3)
+
+
+async def test_a_clean_up_of_a_module_that_never_returns_is_given_up_after_its_time(
+    plan: Any, modules: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_module, "CLEANUP_TIME_LIMIT", 0.05)
+    monkeypatch.setattr(time_limits, "NOTICE_AFTER", 0.01)
+    undone: list[str] = []
+
+    async def mount(coordinator: Any, config: Any) -> Any:
+        coordinator.register_cleanup(lambda: undone.append("first"))
+        coordinator.register_cleanup(leave)
+        return never
+
+    modules.mounts["tool-stuck"] = mount
+    async with AmplifierSession({**plan, "tools": [{"module": "tool-stuck"}]}, session_id="s", loader=modules):
+        pass
+    assert undone == ["first"]
+    waits, late, left = caplog.messages
+    assert waits == "waiting for module 'tool-stuck' of session s: its clean-up is given up after 0.05 s"
+    assert late == (
+        "a clean-up of session s, module 'tool-stuck', failed: TimeoutError: its clean-up took longer than 0.05 s"
+    )
+    assert re.match("a clean-up of session s, module 'tool-stuck', failed: PluginError: .*called exit", left)
+
+
+async def test_a_clean_up_of_the_program_takes_the_time_it_needs(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_module, "CLEANUP_TIME_LIMIT", 0.0)
+    ended = []
+
+    async def end() -> None:
+        await asyncio.sleep(0.01)
+        ended.append(True)
+
+    session = AmplifierSession(plan)
+    session.coordinator.register_cleanup(end)
+    await session.cleanup()
+    assert ended
 
 
 async def cancel_itself(*_: Any, **named: Any) -> str:
@@ -183,14 +262,20 @@ class CountingLoader(ModuleLoader):
 
 
 async def test_the_loader_is_cleaned_up_although_a_clean_up_of_a_module_was_cancelled(plan: Any) -> None:
-    async def cancelled() -> None:
-        raise asyncio.CancelledError("during a clean-up")
+    waits = asyncio.Event()
+
+    async def wait() -> None:
+        waits.set()
+        await asyncio.Event().wait()
 
     loader = CountingLoader()
     session = AmplifierSession(plan, loader=loader)
-    session.coordinator.register_cleanup(cancelled)
+    session.coordinator.register_cleanup(wait)
+    ending = asyncio.ensure_future(session.cleanup())
+    await waits.wait()
+    ending.cancel("during a clean-up")
     with pytest.raises(asyncio.CancelledError, match="during a clean-up"):
-        await session.cleanup()
+        await ending
     await session.cleanup()
     assert loader.cleanups == 1
 
