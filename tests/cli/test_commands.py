@@ -81,6 +81,25 @@ def test_a_provider_that_exits_does_not_end_the_program_with_its_code(
     assert "leaving.py, line 10: it called exit(3), which a module may not do" in err
 
 
+def test_a_tool_that_cancels_the_task_of_its_turn_is_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "ending.py").write_text(
+        "import asyncio\n\nclass Ending:\n    name = description = 'ending'\n    input_schema = {'type': 'object'}\n\n"
+        "    async def execute(self, input):\n        asyncio.current_task().cancel()\n"
+        "        await asyncio.sleep(0)\n\n"
+        "async def mount(coordinator, config):\n    await coordinator.mount('tools', Ending())\n"
+    )
+    (project / "bundle.md").write_text(
+        "---\nbundle: {name: ending}\ntools: [{module: tool-ending, source: ./ending.py}]\nproviders: [{module: "
+        "provider-playbook, config: {rules: [{when: {user: go}, call: {tool: ending, input: {}}}]}}]\n---\nYou help.\n"
+    )
+    assert invoke(["run", "go"]) == exits.FAILED
+    err = capsys.readouterr().err
+    assert "ending.py, line 9: it raised CancelledError, and nobody has cancelled its work" in err
+    assert "Traceback" not in err
+    [record] = sessions(capsys)
+    assert record["status"] == "interrupted"
+
+
 def test_tool_calls_are_recorded_with_their_results(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["run", "list them"]) == exits.OK
     [record] = sessions(capsys)

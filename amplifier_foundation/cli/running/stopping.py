@@ -6,6 +6,8 @@ import asyncio
 import signal
 import threading
 from contextlib import contextmanager, suppress
+from functools import partial
+from types import coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplifier_core.cancellation import as_failure
@@ -15,7 +17,7 @@ from ..interrupting import interrupt
 from .terminal import tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 
     from amplifier_core.session import AmplifierSession
 
@@ -42,6 +44,8 @@ class Stops:
         self._approvals = approvals
         self._presses = asyncio.Semaphore(0)
         self._is_cut = False
+        self._own_cancellations = 0
+        """How often the turn has cancelled the task that it runs in: nobody else wants its end."""
 
     def press(self) -> None:
         """Record a press of Ctrl-C; call this in the thread of the event loop."""
@@ -56,18 +60,38 @@ class Stops:
             async with asyncio.TaskGroup() as group:
                 stopper = group.create_task(self._stop(session, task))
                 try:
-                    return await turn
+                    return await self._drive(turn, task)
                 except (Exception, SystemExit) as error:  # the group would wrap it; a module has no say in our end
                     failure = as_failure(error)
                 finally:
                     stopper.cancel()
-        except asyncio.CancelledError:
-            if not self._is_cut:
-                raise
-            task.uncancel()
-            raise TurnCut from None
+        except asyncio.CancelledError as error:
+            if self._is_cut:
+                task.uncancel()
+                raise TurnCut from None
+            for _ in range(self._own_cancellations):
+                task.uncancel()
+            raise as_failure(error) from None
         assert failure is not None  # a turn returns or raises
         raise failure
+
+    @coroutine
+    def _drive(self, turn: Coroutine[Any, Any, Result], task: asyncio.Task[Any]) -> Generator[Any, Any, Result]:
+        """Run `turn` in `task`, the current one, and count the cancellations of the task that the turn asks for."""
+        step = partial(turn.send, None)
+        while True:
+            before = task.cancelling()
+            try:
+                waiting_for = step()
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            finally:
+                self._own_cancellations += max(0, task.cancelling() - before)
+            try:
+                step = partial(turn.send, (yield waiting_for))
+            except BaseException as error:
+                step = partial(turn.throw, error.with_traceback(None))  # its place is where the turn waits
 
     async def _stop(self, session: AmplifierSession, task: asyncio.Task[Any]) -> None:
         await self._presses.acquire()

@@ -12,7 +12,7 @@ from amplifier_core.events import TOOL_ERROR, TOOL_POST, TOOL_PRE
 from amplifier_core.models import ToolResult
 
 from .call_context import NOT_BEGUN, CallGroup, RunningCall, current_call, read_history
-from .contents import add_text, make_content, shorten
+from .contents import add_text, make_content, shorten, text_of
 from .interrupts import Interrupted, current_task
 from .signals import read_change
 
@@ -133,10 +133,6 @@ class ToolCalls:
         except _UnknownTool as error:
             return await self._report_error(running, "UnknownTool", f"Error: {error}")
         except Exception as error:
-            with suppress(ImportError):  # another kernel has no such function
-                from amplifier_core.utils.secrets import redact_error
-
-                redact_error(error)
             return await self._report_error(running, type(error).__name__, _describe(error))
         except BaseException as error:
             # A tool that raises one of these has failed like any other, unless somebody ends this task or closes it.
@@ -221,7 +217,13 @@ def _goes_on(task: asyncio.Task[Any]) -> bool:
 
 
 def _describe(error: BaseException) -> str:
-    return f"Error: {type(error).__name__}: {error}" if str(error) else f"Error: {type(error).__name__}"
+    """Return an error for the model, without secrets; of a group, also the errors in it."""
+    text = f"Error: {type(error).__name__}{': ' if (said := text_of(error)) else ''}{said}"
+    with suppress(ImportError):  # another kernel has no such function
+        from amplifier_core.utils.secrets import redact_text
+
+        text = redact_text(text)
+    return text
 
 
 def result_message(call_id: str, name: str, content: Content) -> dict[str, Any]:

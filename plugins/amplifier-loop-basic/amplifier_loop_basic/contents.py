@@ -46,17 +46,37 @@ def bound_images(blocks: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def read_text(result: ToolResult) -> str:
-    """Return the result as text for the model."""
+    """Return the result as text for the model. Raises `TypeError`, `ValueError`, `RecursionError`."""
     try:
-        text = result.get_serialized_output()
+        text = _serialize(result)
+    except (TypeError, ValueError, RecursionError):
+        raise
+    except Exception as error:  # the output is any object, and it writes itself
+        raise ValueError(text_of(error) or type(error).__name__) from error
+    if text or result.success:
+        return text
+    return f"Error: {result.error or 'the tool failed and did not say why'}"
+
+
+def _serialize(result: ToolResult) -> str:
+    try:
+        return result.get_serialized_output()
     except TypeError:  # JSON cannot hold the output: a date, a path, a set
         from pydantic_core import to_jsonable_python
 
         output = to_jsonable_python(result.output, fallback=str, bytes_mode="base64")
-        text = ToolResult(output=output).get_serialized_output()
-    if text or result.success:
-        return text
-    return f"Error: {result.error or 'the tool failed and did not say why'}"
+        return ToolResult(output=output).get_serialized_output()
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an error, "" where it has none or cannot tell it."""
+    try:
+        if not isinstance(error, BaseExceptionGroup):
+            return str(error)
+        parts = [f"{type(each).__name__}: {text_of(each)}".removesuffix(": ") for each in error.exceptions]
+        return f"{error.message}: {'; '.join(parts)}"
+    except Exception:
+        return ""
 
 
 def shorten(content: Content, longest: int) -> Content:

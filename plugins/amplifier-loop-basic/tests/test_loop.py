@@ -235,6 +235,58 @@ async def test_a_result_that_cannot_be_written_is_the_error_of_its_tool(room: An
     assert read == "read"
 
 
+class Mute:
+    """An object that cannot be shown."""
+
+    def __str__(self) -> str:
+        raise LookupError("no words")
+
+    __repr__ = __str__
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise LookupError("no words")
+
+
+@pytest.mark.parametrize("hears", [False, True])
+async def test_a_result_that_cannot_be_shown_is_the_error_of_its_tool(room: Any, hears: bool) -> None:
+    async def answer(input: dict[str, Any]) -> Any:
+        return Mute()
+
+    if hears:
+        room.on("tool:post", action="continue")
+    room.tool("odd", answer)
+    assert await room.run("go", room.calls("odd"), "done") == "done"
+    assert room.results() == [("1", "Error: odd has run, and its result cannot be written as JSON: no words")]
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (MuteError(), "Error: MuteError"),
+        (ExceptionGroup("two", [ValueError("in group")]), "Error: ExceptionGroup: two: ValueError: in group"),
+        (
+            ExceptionGroup("two", [OSError(), ExceptionGroup("more", [MuteError(), KeyError("deep")])]),
+            "Error: ExceptionGroup: two: OSError; ExceptionGroup: more: MuteError; KeyError: 'deep'",
+        ),
+        (BaseExceptionGroup("end", [KeyboardInterrupt()]), "Error: BaseExceptionGroup: end: KeyboardInterrupt"),
+        (ExceptionGroup("sk-ant-api03-abcdefghijklmnop", [OSError()]), "Error: ExceptionGroup: [REDACTED]: OSError"),
+        (
+            ExceptionGroup("a", [OSError("sk-ant-api03-abcdefghijklmnop")]),
+            "Error: ExceptionGroup: a: OSError: [REDACTED]",
+        ),
+    ],
+)
+async def test_the_model_reads_what_a_tool_raised(room: Any, error: BaseException, text: str) -> None:
+    async def fail(input: dict[str, Any]) -> Any:
+        raise error
+
+    room.tool("odd", fail)
+    assert await room.run("go", room.calls("odd"), "done") == "done"
+    assert room.results() == [("1", text)]
+
+
 async def test_an_unknown_tool_is_answered_with_the_tools_there_are(room: Any) -> None:
     room.tool("write")
     room.tool("read")
