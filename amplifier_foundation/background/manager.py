@@ -241,7 +241,7 @@ class BackgroundSessionManager:
         await take_up_work(self._engine, background)
         async with self._engine.lookout.serving(background), asyncio.TaskGroup() as group:
             for watch in watches:
-                watch.task = group.create_task(watch.run())
+                watch.task = group.create_task(watch.run(), name=f"trigger {watch.name}")
             for _ in range(background.config.workers):
                 group.create_task(Worker(self._engine, background).run())
 

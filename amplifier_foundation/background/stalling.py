@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+REMEDY = "Code that blocks belongs in a thread: await asyncio.to_thread(…)"
+
 
 @contextmanager
 def reporting_stalls(watch: StallWatch, running: Sequence[Up]) -> Iterator[None]:
@@ -33,7 +35,10 @@ def reporting_stalls(watch: StallWatch, running: Sequence[Up]) -> Iterator[None]
             each.manager.report_stall(text)
 
     def report(stall: Stall) -> None:
-        text = f"nothing is served: a plugin or trigger has blocked for {stall.seconds:.0f} s in {stall.stack}"
+        task = asyncio.current_task(loop)
+        name = task.get_name() if task is not None else ""
+        who = name if name.startswith("trigger ") else "a plugin or trigger"
+        text = f"nothing is served: {who} has blocked for {stall.seconds:.0f} s in {stall.stack}. {REMEDY}"
         logger.error("%s", text)
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(record, text)

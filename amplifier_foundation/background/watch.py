@@ -160,7 +160,7 @@ class Watch:
         trigger = self._prepared if self._prepared is not None else await self._make_trigger()
         self._trigger, self._prepared = trigger, None
         async with asyncio.TaskGroup() as group:
-            announcing = group.create_task(self._announce(trigger))
+            announcing = group.create_task(self._announce(trigger), name=f"trigger {self.name}")
             leading = group.create_task(self._follow_leadership())
             stream = aiter(trigger.watch())
             try:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import sys
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -27,10 +25,11 @@ from .app import (
 from .completing import complete_bundles, complete_servers
 from .loops import end_start, run_async
 from .servers import make_server_host
+from .signals import Stopper
 from .view import RunView
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import DurableStore
@@ -42,10 +41,6 @@ if TYPE_CHECKING:
     from ..bundle.model import Bundle
     from .detaching import Logfile
 
-Result = TypeVar("Result")
-
-GRACE = 10.0
-"""Seconds for running sessions to finish after the first signal."""
 VERBS = {"up": "Watching", "worker": "Working for"}
 """What a process does with the folders of its bundles, once all triggers are armed."""
 TICK = 1.0
@@ -302,91 +297,3 @@ async def _drain(running: Sequence[Up], stopper: Stopper) -> None:
         draining.cancel()
     if not draining.cancelled() and not draining.result():
         stopper.code = exits.FAILED
-
-
-class Stopper:
-    """Turns signals into a stop: the first gracefully, the second at once; the third ends the process."""
-
-    def __init__(self) -> None:
-        self.code = exits.OK
-        self.failure: Exception | None = None
-        self._asked = asyncio.Event()
-        self._again = asyncio.Event()
-        self._starting: asyncio.Task[Any] | None = None
-        self._hung_up: Callable[[], None] = lambda: None
-        self._on_a_terminal = sys.stdout.isatty()
-
-    def __enter__(self) -> Stopper:
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self._on_signal, exits.INTERRUPTED)
-        loop.add_signal_handler(signal.SIGTERM, self._on_signal, exits.TERMINATED)
-        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.remove_signal_handler(number)
-
-    @property
-    def is_asked(self) -> bool:
-        """Whether a stop is requested."""
-        return self._asked.is_set()
-
-    def ask(self) -> None:
-        """Request a graceful stop."""
-        self._asked.set()
-
-    def fail(self, error: Exception) -> None:
-        """Request a graceful stop that ends with `error`."""
-        self.failure = error
-        self._asked.set()
-
-    def on_hangup(self, call: Callable[[], None]) -> None:
-        """Call `call` at SIGHUP."""
-        self._hung_up = call
-
-    def _on_hangup(self) -> None:
-        if self._on_a_terminal and not sys.stdout.isatty():  # it was closed: nobody can press Ctrl-C there
-            self._on_signal(exits.TERMINATED)
-        else:
-            self._hung_up()
-
-    def _on_signal(self, code: int) -> None:
-        if self._again.is_set():  # something hangs; all accepted events are in the store
-            os._exit(code)
-        if self._asked.is_set():
-            self._again.set()
-        self.code = code
-        self._asked.set()
-        if self._starting is not None:
-            self._starting.cancel()
-
-    async def unless_asked(self, start: Awaitable[Result]) -> Result | None:
-        """Return the result of `start`; a signal cancels it, then return None."""
-        self._starting = asyncio.current_task()
-        try:
-            return await start
-        except asyncio.CancelledError:
-            if self._starting is None or not self.is_asked:
-                raise
-            self._starting.uncancel()
-            return None
-        finally:
-            self._starting = None
-
-    async def wait(self) -> None:
-        """Wait for the first signal."""
-        await self._asked.wait()
-
-    async def stop_all(self, running: Sequence[Up]) -> None:
-        """Stop the background sessions within `GRACE` seconds, or at once at the second signal."""
-        async with asyncio.TaskGroup() as group:
-            impatient = group.create_task(self._interrupt(running))
-            await asyncio.gather(*(each.manager.stop_all(grace=GRACE) for each in running))
-            impatient.cancel()
-
-    async def _interrupt(self, running: Sequence[Up]) -> None:
-        await self._again.wait()
-        for each in running:
-            each.manager.interrupt()

@@ -24,7 +24,8 @@ from amplifier_core import TriggerEvent, TriggerType
 from amplifier_core.storage import DeliveryCounts
 from amplifier_foundation import Activity, load_bundle
 from amplifier_foundation.cli import detaching, exits, invoke
-from amplifier_foundation.cli.up import Stopper, beside
+from amplifier_foundation.cli.signals import Stopper
+from amplifier_foundation.cli.up import beside
 from amplifier_foundation.cli.view import RunView
 from amplifier_foundation.cli.work_lines import WorkLines
 from amplifier_foundation.sessions.lock import running_owner
@@ -136,7 +137,7 @@ def test_quiet_says_nothing_of_what_happens(background: Path, capsys: pytest.Cap
 def test_the_third_signal_waits_for_nothing() -> None:
     code = (
         "import asyncio, os, signal\n"
-        "from amplifier_foundation.cli.up import Stopper\n"
+        "from amplifier_foundation.cli.signals import Stopper\n"
         "async def hang():\n"
         "    with Stopper():\n"
         "        for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):\n"
@@ -148,6 +149,42 @@ def test_the_third_signal_waits_for_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (exits.TERMINATED, "SIGINT\nSIGINT\nSIGTERM\n", "")
+
+
+BLOCKED = """
+import asyncio, os, signal, time
+from amplifier_foundation.cli import signals
+signals.GRACE = {grace}
+async def hang():
+    with signals.Stopper():
+        for number in {numbers}:
+            os.kill(os.getpid(), number)
+        {then}
+        print("heard", flush=True)
+        os._exit(0)
+asyncio.run(hang())
+"""
+
+
+@pytest.mark.parametrize(
+    ("numbers", "grace", "code"),
+    [((2, 2, 2), 600, exits.INTERRUPTED), ((15, 2, 15), 600, exits.TERMINATED), ((15,), 0.05, exits.TERMINATED)],
+)
+def test_a_process_whose_loop_is_blocked_ends_at_the_third_signal_or_after_its_grace(
+    numbers: tuple[int, ...], grace: float, code: int
+) -> None:
+    script = BLOCKED.format(grace=grace, numbers=numbers, then="time.sleep(600)")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr == (
+        "amplifier: ended while something blocks it; accepted events are stored, and the next start goes on\n"
+    )
+
+
+def test_a_loop_that_hears_a_signal_has_all_the_time_to_stop() -> None:
+    script = BLOCKED.format(grace=0.01, numbers=(15,), then="await asyncio.sleep(0.1)")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "heard\n", "")
 
 
 async def test_a_signal_ends_a_start_that_is_not_over() -> None:

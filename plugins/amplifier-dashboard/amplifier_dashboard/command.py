@@ -33,7 +33,7 @@ async def dashboard(ctx: click.Context, /, opens: bool, links: bool, **options: 
     The printed link lets one browser in, once, within a day; that browser stays known for 30 days.
     """
     from amplifier_foundation.cli.app import plugins_of, project_here, use_inbox
-    from amplifier_foundation.cli.up import Stopper
+    from amplifier_foundation.cli.signals import Stopper
     from amplifier_foundation.operations.acting import person_here
     from amplifier_foundation.security.session_mark import refuse_in_session
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -14,7 +14,7 @@ from amplifier_foundation.background.stalling import reporting_stalls
 from amplifier_foundation.operations.history import read_change
 from amplifier_foundation.spawning.stalls import StallWatch
 
-from .bench import PATIENCE
+from .bench import PATIENCE, FedTrigger
 
 if TYPE_CHECKING:
     from amplifier_foundation.background.up import Up
@@ -26,6 +26,26 @@ def block_until_said(caplog: pytest.LogCaptureFixture, text: str) -> None:
     ends = time.monotonic() + PATIENCE
     while text not in caplog.text and time.monotonic() < ends:
         time.sleep(0.01)
+
+
+async def test_a_trigger_that_blocks_is_named_with_the_remedy(
+    open_bench: OpenBench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def watch(self: FedTrigger) -> AsyncIterator[Any]:
+        block_until_said(caplog, "nothing is served")
+        await self.queue.get()
+        return
+        yield
+
+    async with open_bench() as bench:
+        with StallWatch() as stalls, reporting_stalls(stalls, [cast("Up", bench)]):
+            monkeypatch.setattr(FedTrigger, "watch", watch)
+            await bench.start()
+            await bench.holds(lambda: "nothing is served" in caplog.text)
+    assert (
+        "nothing is served: trigger family/queue/trigger-fed#1 has blocked for 1 s in block_until_said (" in caplog.text
+    )
+    assert caplog.text.count("await asyncio.to_thread") == 1
 
 
 async def test_a_blocked_serving_loop_is_reported_while_it_is_blocked_and_logged_afterwards(
