@@ -198,9 +198,12 @@ def main(args: Sequence[str] | None = None) -> None:
         sys.stdout.reconfigure(errors="replace")  # a terminal without a character shows `?`
     code = _write_out(invoke(args))
     own_loops = sys.modules.get("amplifier_foundation.spawning.own_loops")
-    if own_loops is not None and own_loops.must_be_killed():
+    loops = sys.modules.get("amplifier_foundation.cli.loops")
+    if (own_loops is not None and own_loops.must_be_killed()) or (loops is not None and loops.left_tasks):
         sys.stderr.flush()
         os._exit(code)
+    if loops is not None:
+        loops.name_threads()
     sys.exit(code)
 
 

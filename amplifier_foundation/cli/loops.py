@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import sys
 from functools import partial, wraps
 from types import coroutine
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from . import exits
 from .interrupting import interrupts_to_loop
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Coroutine, Generator
 
 Arguments = ParamSpec("Arguments")
@@ -21,6 +25,12 @@ STARTING, STARTED = (1_000_000, 20, 20), (100_000, 20, 20)
 """Thresholds of the garbage collector: until a command has started, and from then on."""
 START = 10.0
 """Seconds after which a command counts as started that does not say so itself."""
+NAME_AFTER = 3.0
+"""Seconds until a person is told what a command still waits for at its end."""
+GIVE_UP_AFTER = 10.0
+"""Seconds for a task to end after its cancellation."""
+left_tasks: set[asyncio.Task[Any]] = set()
+"""Tasks that were given up: only the end of the process ends them."""
 
 
 def end_start() -> None:
@@ -49,6 +59,54 @@ async def run_to_end(work: Coroutine[Any, Any, Result]) -> Result:
         ends = sys.modules.get("amplifier_core.process_ends")
         if ends is not None:
             await ends.finish_endings()
+        await _end_tasks()
+
+
+async def _end_tasks() -> None:
+    """Cancel what a plugin has left running; what goes on is named, then given up."""
+    import asyncio
+
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    try:
+        if left:
+            _, left = await asyncio.wait(left, timeout=NAME_AFTER)
+        if left:
+            from ..spawning.stalls import stack_of_task
+
+            where = "; ".join(sorted(stack_of_task(each) for each in left))
+            _say(f"waiting for what goes on although it was cancelled: {where}. Ctrl-C ends it")
+            _, left = await asyncio.wait(left, timeout=GIVE_UP_AFTER - NAME_AFTER)
+    finally:
+        left_tasks.update(left)
+        for task in left:
+            asyncio.tasks._unregister_task(task)  # else `asyncio.run` waits for it
+
+
+def name_threads() -> None:
+    """Have a person told which threads hold up the end of this process, if any do for long; Ctrl-C ends it then."""
+    import threading
+
+    def is_waited_for(thread: threading.Thread) -> bool:
+        return thread is not threading.main_thread() and not thread.daemon
+
+    def name() -> None:
+        names = ", ".join(sorted(each.name for each in filter(is_waited_for, threading.enumerate())))
+        if names:
+            _say(f"waiting for threads that a plugin or tool has left running: {names}. Ctrl-C ends them")
+
+    if any(map(is_waited_for, threading.enumerate())):
+        signal.signal(signal.SIGINT, lambda *_: os._exit(exits.INTERRUPTED))
+        timer = threading.Timer(NAME_AFTER, name)
+        timer.daemon = True
+        timer.start()
+
+
+def _say(text: str) -> None:
+    from ..documents.safe_text import plain
+
+    os.write(2, f"amplifier: {plain(text)}\n".encode())
 
 
 def run_in_loop(command: Callable[Arguments, Coroutine[Any, Any, Result]]) -> Callable[Arguments, Result]:
