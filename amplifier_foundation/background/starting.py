@@ -36,6 +36,8 @@ MOST_DEAD = 100
 """The newest dead letters in which a start looks for cancelled ones."""
 ARMING = 60.0
 """Seconds until a start stops waiting for the triggers to be armed."""
+NAME_AFTER = 10.0
+"""Seconds until the log names those that it waits for."""
 
 logger = logging.getLogger(__name__)
 
@@ -163,18 +165,25 @@ async def wait_until_armed(
 
 
 async def _wait_until_armed(engine: Engine, background: BackgroundSessionState, watches: Sequence[Watch]) -> None:
-    """Wait for the triggers; after `ARMING` seconds, name a late trigger as the reason."""
+    """Wait for the triggers, and name the late ones; after `ARMING` seconds, a late trigger is the reason."""
+    name = background.config.name
     arming = {asyncio.ensure_future(watch.armed.wait()): watch for watch in watches}
     if arming:
         try:
-            _, late = await asyncio.wait(arming, timeout=ARMING)
+            _, late = await asyncio.wait(arming, timeout=min(NAME_AFTER, ARMING))
+            if late:
+                modules = ", ".join(sorted({arming[each].declared.module for each in late}))
+                logger.warning(
+                    "background session '%s' waits for the ready() of %s, as `up --once` does", name, modules
+                )
+                _, late = await asyncio.wait(late, timeout=max(0.0, ARMING - NAME_AFTER))
         finally:
             for each in arming:
                 each.cancel()
         for each in late:
             reason = f"not armed after {ARMING:g} s: {arming[each].declared.module}"
             engine.report_problem(background, arming[each].name, "running", reason)
-            logger.warning("background session '%s': %s", background.config.name, reason)
+            logger.warning("background session '%s': %s", name, reason)
     engine.update_status(background)
 
 

@@ -245,12 +245,15 @@ async def test_a_trigger_that_is_not_armed_in_time_is_named_until_it_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(starting_module, "ARMING", 0.01)
+    monkeypatch.setattr(starting_module, "NAME_AFTER", 0.005)
     monkeypatch.setattr(watch_module, "ENDING", 0.01)
     async with open_bench() as bench:
         session_id = await bench.start(**stubborn("late"))
         row = bench.manager.get_status(session_id)
         assert (row["status"], row["reason"]) == ("running", "not armed after 0.01 s: trigger-stubborn")
-        assert "not armed after 0.01 s: trigger-stubborn" in caplog.text
+        waits, late = caplog.messages
+        assert waits == ("background session 'queue' waits for the ready() of trigger-stubborn, as `up --once` does")
+        assert late == "background session 'queue': not armed after 0.01 s: trigger-stubborn"
         Stubborn.release.set()
         await bench.until("armed")
         assert bench.manager.get_status(session_id)["reason"] == ""
