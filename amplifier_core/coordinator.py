@@ -92,7 +92,7 @@ class ModuleCoordinator:
         """Put `module` at a mount point; a point for many modules takes `name`, by default `module.name`.
 
         `trigger` is another word for `triggers`, and a trigger's name defaults to the name of its class. Raises
-        `ValueError` for an unknown point, for `hooks`, and for a missing name.
+        `ValueError` for an unknown point, for `hooks`, and for a missing name, `TypeError` for one that is no string.
         """
         if mount_point in _SINGLE:
             self.mount_points[mount_point] = module
@@ -105,6 +105,8 @@ class ModuleCoordinator:
         chosen = name or getattr(module, "name", None)
         if not chosen:
             raise ValueError(f"Name required for {mount_point}")
+        if not isinstance(chosen, str):
+            raise TypeError(f"the name of a module at {mount_point} must be a string, not {chosen!r}")
         self.mount_points[mount_point][chosen] = module
 
     async def unmount(self, mount_point: str, name: str | None = None) -> None:

@@ -82,13 +82,17 @@ class PluginRefused(PluginError, PermissionError):
 
 
 class NameTaken(PluginError, ValueError):
-    """Two distributions registered the same name."""
+    """Two distributions registered the same name, or one did twice."""
 
     def __init__(self, kind: str, name: str, owners: tuple[str, str]) -> None:
         self.kind, self.name, self.owners = kind, name, owners
         first, second = owners
         blocking = "" if kind == "module" else ", or block its plugin with AMPLIFIER_BLOCK_PLUGINS"
-        super().__init__(f"{kind} '{name}' is registered by both {first} and {second}. Uninstall one of them{blocking}")
+        use = "the first is used" if kind == "plugin" else "neither is used"
+        text = f"by both {first} and {second}; {use}. Uninstall one of them{blocking}"
+        if first == second:
+            text = f"twice by {first}, and is not used. Update or remove it{blocking}"
+        super().__init__(f"{kind} '{name}' is registered {text}")
 
 
 class UnknownName(PluginError, LookupError):

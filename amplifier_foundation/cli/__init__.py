@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from amplifier_core.errors import AmplifierError
+from amplifier_core.errors import AmplifierError, PluginError, PluginRefused
 
 from ..cli import exits
 from .advice import with_advice
@@ -81,7 +81,21 @@ class LazyGroup(click.Group):
             command: click.Command = getattr(import_module(f".{module}", __name__), attribute)
             return command
         entry = _plugin_commands().get(cmd_name)
-        return entry.load() if entry is not None else super().get_command(ctx, cmd_name)
+        if entry is None:
+            return super().get_command(ctx, cmd_name)
+        try:
+            found = entry.load()
+        except PluginRefused:
+            raise
+        except (Exception, SystemExit) as error:
+            problem = f"{type(error).__name__}: {error}"
+        else:
+            if isinstance(found, click.Command):
+                return found
+            problem = f"{entry.value} is no command of click"
+        raise PluginError(
+            f"command '{cmd_name}' of {entry.dist} was not loaded: {problem}. Update or remove {entry.dist.name}"
+        )
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands; none of them is imported."""
@@ -169,7 +183,7 @@ def cli(ctx: click.Context, safe_mode: bool, debug: bool, quiet: bool, profile: 
 
     from amplifier_core import entry_points
 
-    from .log_lines import FORMAT, PresentStderr, RedactingFormatter, is_for_people
+    from .log_lines import FORMAT, PresentStderr, RedactingFormatter, is_for_people, new_of_plugins
 
     level = logging.DEBUG if debug else logging.ERROR if quiet else logging.WARNING
     logging.basicConfig(level=level, stream=PresentStderr(), force=True)
@@ -177,6 +191,7 @@ def cli(ctx: click.Context, safe_mode: bool, debug: bool, quiet: bool, profile: 
         handler.setFormatter(RedactingFormatter(FORMAT))
         if not debug:
             handler.addFilter(is_for_people)
+        handler.addFilter(new_of_plugins())
     for noisy in ("asyncio", "watchdog", "fsevents"):
         logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
     _keep_entry_points()

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FORMAT = "amplifier: %(levelname)s: %(message)s"
 
@@ -33,3 +37,18 @@ class PresentStderr:
     def flush(self) -> None:
         """Write what waits."""
         sys.stderr.flush()
+
+
+def new_of_plugins() -> Callable[[logging.LogRecord], bool]:
+    """Return a filter without what the loading of plugins has said before: `run` loads them twice, for two uses."""
+    said: set[str] = set()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        if record.name != "amplifier_core.plugins":
+            return True
+        text = record.getMessage()
+        is_first = text not in said
+        said.add(text)
+        return is_first
+
+    return is_new

@@ -20,7 +20,7 @@ from amplifier_core.loader import ModuleLoader
 from amplifier_core.plugin_marks import PAUSE
 from amplifier_core.plugins import load_plugins
 from amplifier_core.testing import MockCoordinator
-from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.cli import _plugin_commands, exits, invoke
 from amplifier_foundation.isolation.sandboxed_tools import make_mount
 from amplifier_foundation.packages.gate import Gate, read_disabled
 from amplifier_foundation.settings import write_setting
@@ -83,6 +83,40 @@ def row_of(told: Told, name: str, *arguments: str) -> dict[str, Any]:
     data = data_of(told, "plugin", "list", *arguments)
     [row] = [row for part in data.values() for row in part if row["name"] == name]
     return dict(row)
+
+
+# failures
+
+
+def test_run_names_a_plugin_that_fails_once(told: Told, site: Site, project: Path) -> None:
+    site.plugin("dist-bad", "raise OSError('gone')\n", name="bad")
+    (project / "bundle.md").write_text(
+        "---\nbundle: {name: a}\nproviders: [{module: provider-playbook, config: {otherwise: {say: hi}}}]\n"
+        "background_sessions: [{name: b, instruction_template: go}]\n---\n"
+    )
+    code, _, err = told("run", "--trust", "hello")
+    assert (code, err.count("plugin 'bad' of dist-bad 1.0 was not loaded: OSError: gone")) == (exits.OK, 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("raise OSError('gone')", "OSError: gone"),
+        ("exit(3)", "SystemExit: 3"),
+        ("run = 1", "bad:run is no command of click"),
+    ],
+)
+def test_a_command_that_cannot_be_loaded_is_named_with_its_package(
+    told: Told, site: Site, source: str, problem: str
+) -> None:
+    site.install("dist-bad", {"amplifier.commands": {"bad": "bad:run"}}, {"bad.py": f"{source}\n"})
+    _plugin_commands.cache_clear()
+    try:
+        code, _, err = told("bad")
+    finally:
+        _plugin_commands.cache_clear()
+    assert code == exits.FAILED
+    assert err == f"amplifier: command 'bad' of dist-bad 1.0 was not loaded: {problem}. Update or remove dist-bad\n"
 
 
 # listing

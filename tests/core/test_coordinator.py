@@ -238,6 +238,12 @@ def leave(number: int, frame: object) -> None:
     sys.exit(7)
 
 
+async def test_a_name_that_is_no_string_is_refused(coordinator: ModuleCoordinator) -> None:
+    with pytest.raises(TypeError, match="^the name of a module at tools must be a string, not 7$"):
+        await coordinator.mount("tools", MockTool(name=7))  # type: ignore[arg-type]
+    assert coordinator.get("tools") == {}
+
+
 class Leaving:
     def __call__(self, number: int, frame: object) -> None:
         sys.exit(7)

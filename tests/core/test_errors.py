@@ -74,13 +74,25 @@ MADE: list[tuple[AmplifierError, dict[str, Any], str]] = [
     (
         NameTaken("trigger", "trigger-x", ("one 1.0", "two 2.0")),
         {"kind": "trigger", "name": "trigger-x", "owners": ("one 1.0", "two 2.0")},
-        "trigger 'trigger-x' is registered by both one 1.0 and two 2.0. "
+        "trigger 'trigger-x' is registered by both one 1.0 and two 2.0; neither is used. "
         "Uninstall one of them, or block its plugin with AMPLIFIER_BLOCK_PLUGINS",
     ),
     (
         NameTaken("module", "tool-x", ("one 1.0", "two 2.0")),
         {"kind": "module"},
-        "module 'tool-x' is registered by both one 1.0 and two 2.0. Uninstall one of them",
+        "module 'tool-x' is registered by both one 1.0 and two 2.0; neither is used. Uninstall one of them",
+    ),
+    (
+        NameTaken("plugin", "same", ("one 1.0", "two 2.0")),
+        {"kind": "plugin"},
+        "plugin 'same' is registered by both one 1.0 and two 2.0; the first is used. "
+        "Uninstall one of them, or block its plugin with AMPLIFIER_BLOCK_PLUGINS",
+    ),
+    (
+        NameTaken("trigger", "trigger-x", ("one 1.0", "one 1.0")),
+        {"owners": ("one 1.0", "one 1.0")},
+        "trigger 'trigger-x' is registered twice by one 1.0, and is not used. "
+        "Update or remove it, or block its plugin with AMPLIFIER_BLOCK_PLUGINS",
     ),
     (
         UnknownName("trigger", "trigger-tmer", ["trigger-timer", "trigger-file-watcher"]),

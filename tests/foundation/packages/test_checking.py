@@ -107,8 +107,8 @@ PLUGINS: dict[str, tuple[str, str]] = {
     ),
     "registered-twice": (
         TRIGGER + '    register("trigger-NAME", Good)\n',
-        "it cannot be registered: NameTaken: trigger 'trigger-registered-twice' is registered by both broken 1.0 and "
-        "broken 1.0. Uninstall one of them, or block its plugin with AMPLIFIER_BLOCK_PLUGINS",
+        "it cannot be registered: NameTaken: trigger 'trigger-registered-twice' is registered twice by broken 1.0, "
+        "and is not used. Update or remove it, or block its plugin with AMPLIFIER_BLOCK_PLUGINS",
     ),
     "other-kind": (
         TRIGGER.replace('register("trigger-', 'register("tool-'),
