@@ -23,6 +23,7 @@
     │   ├── StoreUnavailable
     │   ├── StoreDamaged
     │   ├── StoreConflict
+    │   ├── BackupNotFound (LookupError)
     │   └── QueueFull
     ├── StaleEpoch (RuntimeError)
     ├── DeliveryNotFound (LookupError)
@@ -283,7 +284,11 @@ class StoreDamaged(StoreError):
 
 
 class StoreConflict(StoreError):
-    """The store cannot be copied or filled: somebody uses it, or it holds anything else."""
+    """The store cannot be used, copied or filled: a newer version wrote it, or it holds anything else."""
+
+
+class BackupNotFound(StoreError, LookupError):
+    """The store has no backup, or none of this name."""
 
 
 class QueueFull(StoreError):

@@ -73,7 +73,8 @@ class Compacted:
 class StoreAdministration(Protocol):
     """Look after the files of a store; synchronous, and usable in any thread.
 
-    Methods raise `StoreUnavailable` and `StoreDamaged`; after an error the store is as it was before.
+    Methods raise `StoreUnavailable`, `StoreDamaged` and, for a store of a newer version, `StoreConflict`; after an
+    error the store is as it was before.
     """
 
     def info(self) -> StoreInfo:
@@ -92,10 +93,10 @@ class StoreAdministration(Protocol):
         """Read everything and return the faults; with `repair`, rebuild damaged indexes and return the other faults."""
         ...
 
-    def backup(self, path: Path | None = None, *, keep: int | None = None) -> Path:
+    def backup(self, path: Path | None = None, *, keep: int | None = None, label: str = "") -> Path:
         """Copy the store, in use or not, to a new file `path`, else into its folder of backups; return the file.
 
-        With `keep`, all but the newest `keep` backups of that folder are deleted afterwards.
+        With `keep`, all but the newest `keep` backups with the same `label` in that folder are deleted afterwards.
         """
         ...
 
@@ -106,7 +107,7 @@ class StoreAdministration(Protocol):
     def restore(self, path: Path | None = None) -> Path:
         """Put a copy of `path`, else of the newest backup, in place of the store; return the kept old store.
 
-        The caller ensures that nobody uses the store. Raises `StoreUnavailable` if somebody does.
+        The caller ensures that nobody uses the store. Raises `StoreUnavailable` if somebody does, `BackupNotFound`.
         """
         ...
 

@@ -47,6 +47,7 @@ _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
     (errors.SessionExists, CONFLICT),
     (errors.StaleEpoch, CONFLICT),
     (errors.StoreConflict, CONFLICT),
+    (errors.BackupNotFound, NOT_FOUND),
     (errors.DeliveryNotFound, NOT_FOUND),
     (errors.DeliveryConflict, CONFLICT),
     (errors.DocumentConflict, CONFLICT),

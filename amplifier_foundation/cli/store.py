@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from amplifier_core.storage import StoreAdministration, StoreUse
 
 KEPT = 7
-"""Backups kept in the store's folder of backups."""
+"""Backups made by hand that are kept in the store's folder of backups."""
+BY_HAND = "by-hand"
+"""Their label: they are counted on their own, and push out none of a day."""
 
 _path = click.Path(dir_okay=False, path_type=Path, resolve_path=True)
 
@@ -81,13 +83,13 @@ def check(ctx: click.Context, repair: bool, as_json: bool) -> None:
     type=click.IntRange(min=1),
     default=KEPT,
     show_default=True,
-    help="Backups to keep in the folder of backups, without PATH.",
+    help="Backups made by hand to keep in the folder of backups, without PATH.",
 )
 @json_option
 @click.pass_context
 def backup(ctx: click.Context, path: Path | None, keep: int, as_json: bool) -> None:
     """Copy the store, in use or not, to PATH, or into the folder of backups beside it."""
-    made = _administration(ctx).backup(path, keep=None if path else keep)
+    made = _administration(ctx).backup(path, keep=None if path else keep, label=BY_HAND)
     if as_json:
         print_json("store.backup/1", {"path": str(made), "bytes": made.stat().st_size})
     else:

@@ -133,7 +133,7 @@ class PostgresAdministration:
             finders = (_wrong_records, _wrong_messages, _wrong_documents, _unreadable_values, _incomplete_sessions)
             return [fault for find in finders for fault in islice(find(pool), MOST)]
 
-    def backup(self, path: Path | None = None, *, keep: int | None = None) -> Path:
+    def backup(self, path: Path | None = None, *, keep: int | None = None, label: str = "") -> Path:
         """Raise `StoreUnavailable`: PostgreSQL makes its own backups."""
         self._refuse(
             "is backed up with PostgreSQL's own tools: pg_dump --format=custom --schema="

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from amplifier_core.errors import StoreUnavailable
+from amplifier_core.errors import StoreConflict, StoreUnavailable
 
 from .connections import connect
 from .faults import store_error
@@ -38,8 +38,8 @@ UNFINISHED_COPY = "unfinished_copy"
 def migrate(pool: Pool, *, copying: bool = False) -> None:
     """Bring the schema to this version, in one transaction; of several processes one does it.
 
-    Raises `StoreUnavailable` for a newer schema, for a server that is too old and, unless `copying`, for an unfinished
-    copy.
+    Raises `StoreConflict` for a newer schema, `StoreUnavailable` for a server that is too old and, unless `copying`,
+    for an unfinished copy.
     """
     if _read_version(pool, copying=copying) == len(MIGRATIONS):
         return
@@ -92,7 +92,7 @@ def _read_version(pool: Pool, *, copying: bool = True) -> int:
             place, "holds an unfinished copy. Finish it with: amplifier store copy FROM TO; or drop the schema"
         )
     if version > len(MIGRATIONS):
-        raise StoreUnavailable(
+        raise StoreConflict(
             place,
             f"was written by a newer version (schema {version}, this one knows {len(MIGRATIONS)}). Update with: pip "
             f"install -U amplifier-storage-postgres",

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import closing, contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from amplifier_core.errors import StoreError, StoreUnavailable
+from amplifier_core.errors import BackupNotFound, StoreConflict, StoreError, StoreUnavailable
 from amplifier_core.storage import Compacted, Salvaged, StoreFault, StoreInfo, StoreUse
 
 from .checking import SALVAGE, damaged_pages, find_faults, has_wrong_derived, rebuild_indexes
-from .copying import back_up, flush, forget_unfinished
-from .faults import damage_error, translate_errors
+from .copying import BACKUPS, back_up, backups_of, flush, new_backup, stamp
+from .faults import damage_error, is_locked, translate_errors
 from .message_search import clear_index
 from .opening import check, connect, make_whole, place_of, require_place, restrict
 from .schema import APPLICATION_ID
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
 PROBED = 16 * 1024 * 1024
 """Bytes of the largest file that a probe checks completely; the check takes a tenth of a second."""
-BACKUPS = "backups"
-"""The folder of backups beside the store."""
 STEP = 256
 """Pages given back in one transaction, so that a writer waits no longer than for another writer."""
 
@@ -108,26 +105,23 @@ class SqliteAdministration:
                 if repair and (damaged_pages(db) or has_wrong_derived(db)):
                     rebuild_indexes(db)
                 return find_faults(db)
-        except StoreUnavailable:
+        except (StoreUnavailable, StoreConflict):
             raise
         except StoreError as error:
             return [StoreFault("file", str(error), SALVAGE)]
 
-    def backup(self, path: Path | None = None, *, keep: int | None = None) -> Path:
+    def backup(self, path: Path | None = None, *, keep: int | None = None, label: str = "") -> Path:
         """Copy the store to a file that is not there yet; the copy is checked before it gets its name."""
         self._require()
-        if path is None:
-            path = self._folder() / f"{self.path.stem}-{_stamp()}.db"
+        path = path or new_backup(self.path, label)
         back_up(self.path, path)
-        for old in self.backups()[keep:] if keep is not None else ():
+        for old in backups_of(self.path, label)[keep:] if keep is not None else ():
             old.unlink(missing_ok=True)
         return path
 
     def backups(self) -> list[Path]:
         """Return the backups in the folder beside the store, the newest first; those of a wrong clock, ahead, last."""
-        now = f"{self.path.stem}-{_stamp()}.db"
-        found = (self.path.parent / BACKUPS).glob(f"{self.path.stem}-*Z.db")
-        return sorted(found, key=lambda each: (each.name <= now, each.name), reverse=True)
+        return backups_of(self.path)
 
     def restore(self, path: Path | None = None) -> Path:
         """Put a checked copy of a backup in place of the store, which is kept as `NAME.replaced-TIME`.
@@ -136,17 +130,17 @@ class SqliteAdministration:
         """
         source = path or next(iter(self.backups()), None)
         if source is None:
-            raise StoreUnavailable(self.path, f"has no backup in {self.path.parent / BACKUPS}. Name one")
+            raise BackupNotFound(self.path, f"has no backup in {self.path.parent / BACKUPS}. Name one")
         if not source.is_file():
-            raise StoreUnavailable(source, "is not a file. Name a backup; see: amplifier store info")
-        kept = self._beside(f".replaced-{_stamp()}")
+            raise BackupNotFound(source, "is not a file. Name a backup; see: amplifier store info")
+        kept = self._beside(f".replaced-{stamp()}")
         with translate_errors(self.path), TemporaryDirectory(prefix=".new-store-", dir=self.path.parent) as folder:
             new = Path(folder) / "store"
             back_up(source, new)
             with closing(sqlite3.connect(new)) as db:
                 if _number(db, "application_id") != APPLICATION_ID:  # an empty file would become an empty store
                     raise damage_error(source, "is not a backup of a store")
-            make_whole(new, self._busy_timeout)  # of this version, or an error before anything is replaced
+            make_whole(new)  # of this version, or an error before anything is replaced
             if self.path.exists():
                 self._fold_log()
                 kept.hardlink_to(self.path)
@@ -159,7 +153,7 @@ class SqliteAdministration:
     def salvage(self, path: Path | None = None) -> Salvaged:
         """Write every readable row into a new file, by default `NAME.salvaged-TIME.db` beside the store."""
         self._require()
-        target = path or self.path.with_name(f"{self.path.stem}.salvaged-{_stamp()}.db")
+        target = path or self.path.with_name(f"{self.path.stem}.salvaged-{stamp()}.db")
         if os.path.lexists(target):
             raise StoreUnavailable(target, "is there already. Choose another path for the salvaged store")
         from .salvaging import salvage  # not at import: every process that runs background sessions imports this module
@@ -167,7 +161,7 @@ class SqliteAdministration:
         with translate_errors(target), TemporaryDirectory(prefix=".salvage-", dir=target.parent) as folder:
             new = Path(folder) / "store"
             found = salvage(self.path, new, Path(folder))
-            make_whole(new, self._busy_timeout)
+            make_whole(new)
             new.replace(target)
             flush(target.parent)
         return Salvaged(target, {name: count for name, count in sorted(found.rows.items()) if count}, tuple(found.lost))
@@ -201,26 +195,17 @@ class SqliteAdministration:
     def _beside(self, suffix: str) -> Path:
         return self.path.with_name(self.path.name + suffix)
 
-    def _folder(self) -> Path:
-        folder = self.path.parent / BACKUPS
-        with translate_errors(folder):
-            if not folder.exists():
-                folder.mkdir()
-                folder.chmod(0o700)
-            forget_unfinished(folder)
-        return folder
-
     def _fold_log(self) -> None:
         """Move the log into the file and end it. Raises `StoreUnavailable` if another connection is open."""
         try:
             with closing(sqlite3.connect(self.path, timeout=0, isolation_level=None)) as db:
                 db.execute("PRAGMA journal_mode = DELETE").fetchone()
         except sqlite3.Error as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                from .users import find_users  # not at import: every process that uses a store imports this module
+            if is_locked(error):
+                from .users import name_users  # not at import: every process that uses a store imports this module
 
-                users = find_users(self.path)
-                by = f" by {', '.join(users)}" if users else ""
+                users = name_users(self.path)
+                by = f" by {users}" if users else ""
                 raise StoreUnavailable(
                     self.path, f"is in use{by}. Stop everything that uses it, and try again"
                 ) from None
@@ -235,10 +220,6 @@ class SqliteAdministration:
 
 def _bytes_of(use: StoreUse) -> int:
     return use.bytes
-
-
-def _stamp() -> str:
-    return datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
 
 
 def _number(db: sqlite3.Connection, pragma: str) -> int:

@@ -75,6 +75,8 @@ def store_error(path: Path, error: Exception) -> Exception:
         return ValueError(str(error))
     if isinstance(error, sqlite3.Error):
         return _from_sqlite(path, error)
+    if isinstance(error, IndexDamage):
+        return StoreDamaged(path, f"is damaged ({error}). Rebuild its indexes: amplifier store check --repair")
     if isinstance(error, DamageError):
         return damage_error(path, f"is damaged ({error})")
     if isinstance(error, UnicodeDecodeError):  # also from SQLite's own message about unreadable text
@@ -99,6 +101,11 @@ def damage_error(path: Path, what: str) -> StoreDamaged:
 def closed_error(path: Path) -> StoreUnavailable:
     """Return the error for a use after `close`."""
     return StoreUnavailable(path, "the store is closed. Open it again to use it")
+
+
+def is_locked(error: sqlite3.Error) -> bool:
+    """Return whether another connection holds what this one needs."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def is_index_damage(error: BaseException | None) -> bool:

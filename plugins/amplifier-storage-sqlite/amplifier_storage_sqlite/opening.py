@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import StoreUnavailable
 
-from .faults import DamageError, damage_error, translate_errors
-from .schema import migrate
+from .faults import DamageError, IndexDamage, damage_error, translate_errors
+from .ordering import has_wrong_order
+from .schema import MIGRATIONS, checked_version, migrate
 
 if TYPE_CHECKING:
     from .sessions import KnownSession
@@ -66,11 +67,15 @@ class WritingConnection(sqlite3.Connection):
             self.execute(f"PRAGMA wal_autocheckpoint = {0 if is_hurried else FRAMES}")
             self._is_hurried = is_hurried
 
-    def begin(self) -> None:
-        """Begin a transaction that writes."""
+    def begin(self, path: Path) -> None:
+        """Begin a transaction that writes to the file at `path`.
+
+        Raises `StoreConflict` in a transaction if a newer version has migrated the file since it was opened.
+        """
         self.execute("BEGIN IMMEDIATE")
         [(version,)] = self.execute("PRAGMA data_version")
         if version != self._version:
+            checked_version(self, path)
             self.last_number = None
         if version != self._version or len(self.known_sessions) > MOST_KNOWN:
             self.known_sessions.clear()
@@ -91,7 +96,7 @@ def open_store(path: Path, busy_timeout: float) -> WritingConnection:
     if sqlite3.sqlite_version_info < (3, 35):
         raise StoreUnavailable(path, f"SQLite {sqlite3.sqlite_version} is too old. Use a Python with 3.35 or newer")
     with translate_errors(path):
-        make_store(path, busy_timeout)
+        make_store(path)
         restrict(path)
         db = connect(path, busy_timeout, WritingConnection)
         assert isinstance(db, WritingConnection)
@@ -105,6 +110,8 @@ def open_store(path: Path, busy_timeout: float) -> WritingConnection:
             if path.stat().st_size <= CHECKED_AT_OPEN:
                 try:
                     check(db)
+                    if has_wrong_order(db):  # as rows of an older version that wrote on after a migration
+                        raise IndexDamage("sessions are listed in a wrong order")
                 except DamageError:
                     from .checking import rebuild_indexes
 
@@ -118,8 +125,32 @@ def open_store(path: Path, busy_timeout: float) -> WritingConnection:
 
 
 def connect(path: Path, busy_timeout: float, kind: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
-    """Return a connection to an existing file, in autocommit mode and usable from any thread."""
-    db = sqlite3.connect(
+    """Return a connection to an existing file, in autocommit mode and usable from any thread.
+
+    An older file is brought to this version before. Raises `StoreUnavailable` if another process has it open,
+    `StoreConflict` for a file of a newer version.
+    """
+    db = _connect(path, busy_timeout, kind)
+    try:
+        version = checked_version(db, path)
+    except BaseException:
+        db.close()
+        raise
+    if version < len(MIGRATIONS):
+        from .migrating import migrate_alone  # not at import: most processes open a file of this version
+
+        db.close()
+        migrate_alone(path, busy_timeout)
+        db = _connect(path, busy_timeout, kind)
+    db.execute("PRAGMA foreign_keys = ON")
+    return db
+
+
+def raw_connection(
+    path: Path, busy_timeout: float, kind: type[sqlite3.Connection] = sqlite3.Connection
+) -> sqlite3.Connection:
+    """Return a connection to an existing file, which it has not read yet."""
+    return sqlite3.connect(
         f"{path.as_uri()}?mode=rw",
         uri=True,
         timeout=busy_timeout,
@@ -127,6 +158,25 @@ def connect(path: Path, busy_timeout: float, kind: type[sqlite3.Connection] = sq
         check_same_thread=False,
         factory=kind,
     )
+
+
+def make_whole(path: Path) -> None:
+    """Make the tables of a file that nobody else knows, or bring them to this version, on the disk and without a log.
+
+    Then the file may be linked or moved. Closing a connection folds the log too, but says nothing when the disk is too
+    full for that. Raises `StoreConflict` for a newer version, `StoreDamaged` for another program's.
+    """
+    with closing(_connect(path, 0.0)) as db:
+        migrate(db, path)
+        [(busy, _, _)] = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        if busy:
+            raise StoreUnavailable(path, "is in use, although it is new. Try again")
+
+
+def _connect(
+    path: Path, busy_timeout: float, kind: type[sqlite3.Connection] = sqlite3.Connection
+) -> sqlite3.Connection:
+    db = raw_connection(path, busy_timeout, kind)
     try:
         if not path.stat().st_size:  # a new file can give freed room back; the pragma would write to others each time
             db.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -134,23 +184,10 @@ def connect(path: Path, busy_timeout: float, kind: type[sqlite3.Connection] = sq
             raise StoreUnavailable(path, "its file system cannot hold a write-ahead log. Use a folder on a local disk")
         for pragma in _PRAGMAS:
             db.execute(pragma)
-        migrate(db, path)
-        db.execute("PRAGMA foreign_keys = ON")
     except BaseException:
         db.close()
         raise
     return db
-
-
-def make_whole(path: Path, busy_timeout: float) -> None:
-    """Bring a file that nobody else uses to this version, on the disk and without a log; then it may get its name.
-
-    Closing a connection folds the log too, but says nothing when the disk is too full for that.
-    """
-    with closing(connect(path, busy_timeout)) as db:
-        [(busy, _, _)] = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        if busy:
-            raise StoreUnavailable(path, "is in use, although it is new. Try again")
 
 
 def has_copy(db: sqlite3.Connection) -> bool:
@@ -196,7 +233,7 @@ def _check_end(db: sqlite3.Connection, path: Path) -> None:
         db.execute("ROLLBACK")
 
 
-def make_store(path: Path, busy_timeout: float) -> None:
+def make_store(path: Path) -> None:
     """Make a missing file and its folders: elsewhere and linked into place, as an empty file has lost its content."""
     for missing in [each for each in (*reversed(path.parent.parents), path.parent) if not each.exists()]:
         missing.mkdir(0o700, exist_ok=True)
@@ -210,7 +247,7 @@ def make_store(path: Path, busy_timeout: float) -> None:
         new = Path(folder) / "store"
         new.touch(0o600)
         new.chmod(0o600)
-        make_whole(new, busy_timeout)
+        make_whole(new)
         try:
             path.hardlink_to(new)
         except FileExistsError:

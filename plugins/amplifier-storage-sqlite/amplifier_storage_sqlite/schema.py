@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from amplifier_core.errors import StoreUnavailable
+from amplifier_core.errors import StoreConflict
 
 from .counting import COUNTING
 from .faults import damage_error
@@ -351,7 +351,7 @@ MIGRATIONS: tuple[tuple[Step, ...], ...] = (
 def migrate(db: sqlite3.Connection, path: Path) -> None:
     """Bring the file to this version, in one transaction.
 
-    Raises `StoreUnavailable` for a file of a newer version, `StoreDamaged` for another program's.
+    Raises `StoreConflict` for a file of a newer version, `StoreDamaged` for another program's.
     """
     if checked_version(db, path) == len(MIGRATIONS):
         return
@@ -383,12 +383,12 @@ def upgrade(db: sqlite3.Connection, start: int = 0, stop: int | None = None) -> 
 
 
 def checked_version(db: sqlite3.Connection, path: Path) -> int:
-    """Return the version of a file. Raises `StoreUnavailable` for a newer one, `StoreDamaged` for no store."""
+    """Return the version of a file. Raises `StoreConflict` for a newer one, `StoreDamaged` for no store."""
     version, owner = _number(db, "PRAGMA user_version"), _number(db, "PRAGMA application_id")
     if owner != APPLICATION_ID and _number(db, "SELECT count(*) FROM sqlite_master"):
         raise damage_error(path, "is a database of another program")
     if version > len(MIGRATIONS):
-        raise StoreUnavailable(
+        raise StoreConflict(
             path,
             f"was written by a newer version (schema {version}, this one knows {len(MIGRATIONS)}). "
             f"Update with: pip install -U amplifier-storage-sqlite",

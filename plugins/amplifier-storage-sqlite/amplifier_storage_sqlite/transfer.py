@@ -162,7 +162,7 @@ class SqliteTransfer:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         if self._db is None:
-            make_store(self.path, self._busy_timeout)
+            make_store(self.path)
         db = self._connection()
         db.execute("BEGIN IMMEDIATE")
         try:

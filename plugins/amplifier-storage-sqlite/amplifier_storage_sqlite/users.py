@@ -13,6 +13,11 @@ SHOWN = 80
 """Characters of a command line, at most."""
 
 
+def name_users(path: Path) -> str:
+    """Return the other processes that hold a file open, as a text for a message; '' where the system does not tell."""
+    return ", ".join(find_users(path))
+
+
 def find_users(path: Path) -> list[str]:
     """Return the number and the command line of each; none where the system does not tell."""
     file, pids = path.stat(), set[int]()
@@ -24,5 +29,5 @@ def find_users(path: Path) -> list[str]:
     for pid in sorted(pids - {os.getpid()}):
         with suppress(OSError):  # it has ended
             words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
-            found.append(f"process {pid} ({redact_text(words.decode(errors='replace'))[:SHOWN]})")
+            found.append(f"process {pid} ({redact_text(' '.join(words.decode(errors='replace').split()))[:SHOWN]})")
     return found

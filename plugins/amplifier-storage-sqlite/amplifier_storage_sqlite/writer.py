@@ -189,7 +189,7 @@ class Writer:
         self._db.hurry(True)
         try:
             require_place(self._path, self._place)
-            self._db.begin()
+            self._db.begin(self._path)
             result = work(self._db)
         except Exception:
             self._roll_back()
@@ -258,7 +258,7 @@ class Writer:
 
     def _in_transaction(self, attempt: Attempt, batch: list[Job]) -> list[Outcome]:
         require_place(self._path, self._place)
-        self._db.begin()
+        self._db.begin(self._path)
         outcomes = [attempt(job.work) for job in batch]
         self._db.execute("COMMIT")
         return outcomes

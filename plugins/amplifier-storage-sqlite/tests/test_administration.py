@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core.documents import DocumentChange
-from amplifier_core.errors import StoreDamaged, StoreUnavailable
+from amplifier_core.errors import BackupNotFound, StoreDamaged, StoreUnavailable
 from amplifier_core.storage import SessionRecord, StoreAdministration, administration_of
 from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_storage_sqlite import administer_sqlite, open_sqlite
@@ -247,9 +247,9 @@ async def test_what_is_no_store_is_not_restored(
     bad.write_bytes(content)
     with pytest.raises(StoreDamaged):
         administration.restore(bad)
-    with pytest.raises(StoreUnavailable, match=r"has no backup in .*backups\. Name one"):
+    with pytest.raises(BackupNotFound, match=r"has no backup in .*backups\. Name one"):
         administration.restore()
-    with pytest.raises(StoreUnavailable, match="is not a file"):
+    with pytest.raises(BackupNotFound, match="is not a file"):
         administration.restore(path.with_name("missing.db"))
     assert path.read_bytes() == before
     assert sorted(each.name for each in path.parent.iterdir()) == ["bad.db", "store.db"]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from amplifier_core.documents import DocumentChange
-from amplifier_core.errors import StoreDamaged, StoreUnavailable
+from amplifier_core.errors import StoreConflict, StoreDamaged, StoreUnavailable
 from amplifier_core.events import SessionEvent
 from amplifier_core.storage import SessionRecord
 from amplifier_storage_sqlite import administer_sqlite, copying, open_sqlite, opening, schema, sessions
@@ -117,7 +117,7 @@ def test_a_store_of_a_newer_version_asks_for_an_update(path: Path) -> None:
     db = sqlite3.connect(path)
     db.execute(f"PRAGMA user_version = {len(schema.MIGRATIONS) + 1}")
     db.close()
-    with pytest.raises(StoreUnavailable, match=r"newer version.*pip install -U amplifier-storage-sqlite"):
+    with pytest.raises(StoreConflict, match=r"newer version.*pip install -U amplifier-storage-sqlite"):
         open_sqlite({"path": path})
 
 
