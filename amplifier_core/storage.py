@@ -237,8 +237,7 @@ class Inbox(Protocol):
         admission: Admission | None = None,
         now: datetime | None = None,
     ) -> Delivery | None:
-        """Accept an event: store it and its trigger's state in one transaction; `admission` says when the delivery is
-        due.
+        """Accept an event: store it and its trigger's state in one transaction; `admission` says when it is due.
 
         The event's `state` replaces the stored state, and its `state_changes` change it; an event with neither leaves
         it unchanged. The delivery holds neither of them: its size does not grow with the state.
@@ -267,8 +266,8 @@ class Inbox(Protocol):
         """Take the due delivery with the highest priority for `owner`, for `lease` seconds; None if nothing is due.
 
         A delivery is due unless it is claimed or an earlier delivery with the same key is unfinished. A claim ends with
-        its lease: the delivery is due again. One that came after `now` is due as well: the clock was set back. The
-        `session_id` applies unless an earlier claim set one.
+        its lease: the delivery is due again. One that came, or was given back, more than a second after `now` is
+        due once: the clock was set back. The `session_id` applies unless an earlier claim set one.
         """
         ...
 
@@ -299,6 +298,7 @@ class Inbox(Protocol):
         available_at: datetime,
         counted: bool = True,
         session: Mapping[str, Any] | None = None,
+        now: datetime | None = None,
     ) -> None:
         """Give the delivery back, due at `available_at`, and change its session's record, in one transaction.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from .frozen import frozen
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 Status = Literal["running", "completed", "failed", "cancelled", "interrupted", "idle"]
 DeliveryState = Literal["pending", "claimed", "done", "dead", "refused", "skipped"]
 Overlap = Literal["queue", "skip", "replace"]
+
+CLOCK_SLACK = timedelta(seconds=1)
+"""A delivery that came so long after now, or more, says that the clock was set back: workers that ask and give back at
+the same moment, and hosts, differ by less."""
 
 
 def _utc_now() -> datetime:

@@ -43,6 +43,10 @@ class VirtualClock:
         """The number of sleeping tasks."""
         return sum(not future.done() for _, _, future in self._sleepers)
 
+    def set_back(self, seconds: float) -> None:
+        """Set the wall clock back by `seconds`; the monotonic one and sleepers go on."""
+        self._start -= timedelta(seconds=seconds)
+
     async def sleep(self, seconds: float) -> None:
         """Suspend the task until time has advanced by `seconds`; not at all when they are not positive."""
         if seconds <= 0:

@@ -13,6 +13,7 @@ from uuid import uuid4
 from ..errors import DeliveryConflict, DeliveryNotFound, StaleEpoch
 from ..ids import validate_session_id
 from ..storage import Admission, Delivery, Purged
+from ..storage_records import CLOCK_SLACK
 from .memory_documents import MemoryDocuments, copy_json, has
 from .memory_rows import Kept, count_states, merge_state, size_of
 
@@ -139,11 +140,12 @@ class MemoryInbox(MemoryDocuments):
         available_at: datetime,
         counted: bool = True,
         session: Mapping[str, Any] | None = None,
+        now: datetime | None = None,
     ) -> None:
         """Give the delivery back."""
         attempts = delivery.attempts if counted else delivery.attempts - 1
         changes = {"state": "pending", "reason": reason, "available_at": available_at, "attempts": attempts}
-        self._advance(delivery, session, **changes)
+        self._advance(delivery, session, **changes, updated=now or self._now())
 
     async def dead_letter(
         self,
@@ -301,7 +303,7 @@ class MemoryInbox(MemoryDocuments):
         delivery = kept.delivery
         if not kept.is_open() or not has(delivery, {"project": project, "queue": queue}):
             return False
-        if delivery.available_at > now >= delivery.created or kept.is_held(now):
+        if delivery.available_at > now >= delivery.updated - CLOCK_SLACK or kept.is_held(now):
             return False
         rivals = (other for other in self._deliveries.values() if other is not kept and other.is_of_key(delivery))
         return not self._is_behind(kept) and not any(other.is_held(now) for other in rivals)

@@ -27,6 +27,7 @@ from .worktree_steps import finish_worktree, forget_worktree, give_up_worktree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from amplifier_core.errors import SpawnRefused
     from amplifier_core.events import SessionEvent
@@ -91,10 +92,9 @@ class AttemptEnd:
         """Put the delivery back for the next start. An interruption is no attempt that failed."""
         cut = isinstance(spawn.error, asyncio.CancelledError)
         try:
-            await self.engine.store.nack(
-                self.delivery,
-                reason="interrupted",
-                available_at=self.engine.clock.now(),
+            await self._put_back(
+                "interrupted",
+                self.engine.clock.now(),
                 counted=not (cut or self.background.stopping),
                 session={**record_changes(spawn, outcome), "status": "interrupted"},
             )
@@ -116,7 +116,7 @@ class AttemptEnd:
         """
         reason, due = f"{WAITS}: {'; '.join(f'{each.id} {each.tool}' for each in questions)}", approvals.due(questions)
         self.background.postponed.add(self.delivery.delivery_id)
-        await self.engine.store.nack(self.delivery, reason=reason, available_at=due, counted=False, session=changes)
+        await self._put_back(reason, due, counted=False, session=changes)
         self.engine.notify("held", self.background, delivery=self.delivery, questions=questions, until=due)
         if any(each.is_decided for each in await approvals.read()):
             await make_due(self.engine.store, self.delivery.delivery_id, self.engine.clock.now())
@@ -139,7 +139,7 @@ class AttemptEnd:
         soon = timedelta(seconds=self.engine.backoff(self.delivery.epoch, base=1.0, cap=POSTPONED))
         self.background.postponed.add(self.delivery.delivery_id)
         due = refusal.not_before or self.engine.clock.now() + soon
-        await self.engine.store.nack(self.delivery, reason=reason, available_at=due, counted=False)
+        await self._put_back(reason, due, counted=False)
         self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=due)
 
     async def fail(
@@ -169,11 +169,11 @@ class AttemptEnd:
         delay = asked_wait(problem)
         if delay is None:
             delay = self.engine.backoff(tries, base=retry.delay, cap=retry.max_delay)
-        due = (now := self.engine.clock.now()) + timedelta(seconds=delay)
+        due = self.engine.clock.now() + timedelta(seconds=delay)
         changes = self._find_changes(spawn, outcome)
-        await self.engine.store.nack(self.delivery, reason=reason, available_at=due, counted=counted, session=changes)
+        await self._put_back(reason, due, counted=counted, session=changes)
         if is_out:
-            self.background.outage.add(self.delivery.delivery_id, now, delay)
+            self.background.outage.add(self.delivery.delivery_id, self.engine.clock.monotonic(), delay)
             self.engine.report_problem(self.background, PROVIDER, "degraded", reason, due)
             self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=due)
         else:
@@ -193,10 +193,14 @@ class AttemptEnd:
             return
         self.background.postponed.add(self.delivery.delivery_id)
         changes = self._find_changes(spawn, outcome)
-        await self.engine.store.nack(self.delivery, reason=reason, available_at=until, counted=False, session=changes)
+        await self._put_back(reason, until, counted=False, session=changes)
         if self.background.allowance.hold(denial):
             self.engine.report_problem(self.background, BUDGET, "degraded", reason, until)
         self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=until)
+
+    async def _put_back(self, reason: str, due: datetime, **how: Any) -> None:
+        now = self.engine.clock.now()
+        await self.engine.store.nack(self.delivery, reason=reason, available_at=due, now=now, **how)
 
     def _end_outage(self) -> None:
         """Let sessions begin again: the provider has answered, or something else has failed."""

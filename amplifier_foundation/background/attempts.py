@@ -178,9 +178,8 @@ def _report_stall(engine: Engine, background: BackgroundSessionState, session_id
 
 async def put_aside(engine: Engine, delivery: Delivery) -> None:
     """Give back a delivery that was cut before its session ran. Raises `StaleEpoch` when its end is stored already."""
-    give_back = partial(
-        engine.store.nack, delivery, reason="interrupted", available_at=engine.clock.now(), counted=False
-    )
+    now = engine.clock.now()
+    give_back = partial(engine.store.nack, delivery, reason="interrupted", available_at=now, counted=False, now=now)
     try:
         await give_back(session={"status": "interrupted"})
     except SessionNotFound:  # it was cut before its session was stored

@@ -52,9 +52,10 @@ class MemoryInboxStore(MemoryStore):
         available_at: datetime,
         counted: bool = True,
         session: Mapping[str, Any] | None = None,
+        now: datetime | None = None,
     ) -> None:
         """Give the delivery back, then change its session's record in the store."""
-        await super().nack(delivery, reason=reason, available_at=available_at, counted=counted)
+        await super().nack(delivery, reason=reason, available_at=available_at, counted=counted, now=now)
         await self._change_record(delivery, session)
 
     async def dead_letter(

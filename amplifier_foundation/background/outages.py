@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import field
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from amplifier_core.frozen import slotted
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from amplifier_core.llm_errors import LLMError
 
 PROVIDER = "provider"
@@ -27,8 +24,8 @@ class Outage:
     """
 
     failures: int = 0
-    until: datetime | None = None
-    """No session begins before."""
+    until: float | None = None
+    """No session begins before, in seconds of the monotonic clock: a clock that is set back prolongs nothing."""
     pause: float = 0.0
     """Seconds, after the last failure."""
     _failed: set[str] = field(default_factory=set)
@@ -40,18 +37,16 @@ class Outage:
         """Return whether the failure of a delivery is one of the service."""
         return delivery_id not in self._suspect
 
-    def add(self, delivery_id: str, now: datetime, pause: float) -> datetime:
-        """Note a failure, and return the time of the next try, `pause` seconds from now."""
+    def add(self, delivery_id: str, now: float, pause: float) -> None:
+        """Note a failure: the next try is `pause` seconds from now."""
         self.failures, self.pause = self.failures + 1, pause
         self._failed.add(delivery_id)
-        due = now + timedelta(seconds=pause)
-        self.until = max(due, self.until or due)
-        return due
+        self.until = max(now + pause, self.until or 0.0)
 
-    def begin(self, now: datetime) -> datetime | None:
+    def begin(self, now: float) -> float | None:
         """Let one session try, and return the time of the next one, which an answer or a failure changes."""
         if self.failures:
-            self.until = now + timedelta(seconds=self.pause)
+            self.until = now + self.pause
         return self.until
 
     def end(self) -> None:
@@ -65,9 +60,9 @@ class Outage:
         self._failed.discard(delivery_id)
         self._suspect.discard(delivery_id)
 
-    def seconds_left(self, now: datetime) -> float:
+    def seconds_left(self, now: float) -> float:
         """Return the seconds until sessions may begin; 0 without an outage."""
-        return max(0.0, (self.until - now).total_seconds()) if self.until is not None else 0.0
+        return max(0.0, self.until - now) if self.until is not None else 0.0
 
 
 def asked_wait(error: LLMError | None) -> float | None:

@@ -99,9 +99,9 @@ class Worker:
 
     async def _claim_next(self) -> Delivery | None:
         """Return the next delivery to handle; None after a while without one."""
-        now = self.engine.clock.now()
+        now, passed = self.engine.clock.now(), self.engine.clock.monotonic()
         held = self.background.allowance.until
-        left = max(self.background.outage.seconds_left(now), self.background.unstored.seconds_left(now))
+        left = max(self.background.outage.seconds_left(passed), self.background.unstored.seconds_left(passed))
         if held is not None and held > now:
             await wait_for(self.engine.clock, self.background.wake, held)
             return None
@@ -113,7 +113,7 @@ class Worker:
             self.background.allowance.until = None
             self.engine.clear_problem(self.background, BUDGET)
         unstored, throttle = self.background.unstored, self.background.throttle if self.engine.member is None else None
-        further = unstored.begin(now)
+        further = unstored.begin(passed)
         async with self.background.claiming if throttle is not None else nullcontext():
             # One `now` for both questions: a delivery that comes due between them is in the answer to the second.
             now = self.engine.clock.now()
@@ -175,7 +175,8 @@ class Worker:
         return delivery
 
     async def _give_back(self, delivery: Delivery, reason: str, due: datetime) -> None:
-        await self.engine.store.nack(delivery, reason=reason, available_at=due, counted=False)
+        now = self.engine.clock.now()
+        await self.engine.store.nack(delivery, reason=reason, available_at=due, counted=False, now=now)
 
     async def _handle(self, delivery: Delivery) -> None:
         """Handle a delivery: before, the claim is ours; after, it is done, dead, skipped or pending again.
@@ -225,7 +226,8 @@ class Worker:
         """
         delivery, unstored = running.delivery, self.background.unstored
         pause = min(LONGEST_PAUSE, STORE_PAUSE * 2.0 ** min(unstored.failures, 10))  # 2.0**1024 is no number
-        due = unstored.add(delivery.delivery_id, self.engine.clock.now(), pause)
+        unstored.add(delivery.delivery_id, self.engine.clock.monotonic(), pause)
+        due = self.engine.clock.now() + timedelta(seconds=pause)
         while not self.background.stopping:
             await self._wait_for_store(problem)
             try:

@@ -96,7 +96,8 @@ class Claim:
 
     async def put_back(self, reason: str, due: datetime, changes: Mapping[str, Any]) -> None:
         """Give the run back, for a later process to go on with. Raises `StaleEpoch`."""
-        await self._store.nack(self.delivery, reason=reason, available_at=due, counted=False, session=changes)
+        how: dict[str, Any] = {"counted": False, "session": changes, "now": self._clock.now()}
+        await self._store.nack(self.delivery, reason=reason, available_at=due, **how)
 
 
 async def find_open(store: DurableStore, record: SessionRecord) -> Delivery | None:

@@ -273,6 +273,12 @@ class WaitsForTheClock(MemoryStore):
         return None if waiting else await super().claim(project, queue, now=now, **claim)
 
 
+class IsDueUntilItCame(MemoryStore):
+    def _is_due(self, kept: Any, project: str, queue: str, now: Any) -> bool:
+        since = max(now, kept.delivery.available_at) if kept.delivery.created > now + timedelta(hours=1) else now
+        return super()._is_due(kept, project, queue, since)
+
+
 class Writes(MemoryStore):
     """Makes other changes than those that it was given."""
 
@@ -530,6 +536,8 @@ BROKEN: list[tuple[int, Callable[[], MemoryStore], str]] = [
     (133, FindsNothingOfForks, "a message of a fork must be found"),
     (134, QuotesSecrets, "a snippet must have no secret"),
     (135, IndexesTooMuch, "no more than it is asked for"),
+    (142, IsDueUntilItCame, "a delivery given back by a clock that was set back must keep its pause"),
+    (142, WaitsForTheClock, "a delivery given back after now must be due"),
     (141, NamesWhatWaits, "what is postponed, done or claimed is no work"),
     (141, NamesNoLostClaims, "a claim whose lease is over must be named"),
 ]

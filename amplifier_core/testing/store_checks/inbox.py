@@ -201,6 +201,24 @@ async def check_62_a_clock_that_was_set_back_delays_no_delivery(store: DurableSt
     )
 
 
+async def check_142_a_delivery_given_back_by_a_clock_that_was_set_back_keeps_its_pause(store: DurableStore) -> None:
+    """It is due once when the clock goes back behind the time of its giving back, and then at the time it was given."""
+    await store.enqueue("/p", "queue", "trigger", event_of(), now=LATER)
+    place: dict[str, Any] = {"owner": "me", "lease": 60, "session_id": "s"}
+    back, pause = LATER - timedelta(hours=2), timedelta(minutes=5)
+    await store.nack(await claim_from(store), reason="r", available_at=LATER + pause, now=LATER)
+    soon = LATER - timedelta(milliseconds=20)
+    require(await store.claim("/p", "queue", **place, now=soon) is None, "one who asked just before must wait as well")
+    again = await store.claim("/p", "queue", **place, now=back)
+    if again is None:
+        raise AssertionError("a delivery given back after now must be due")
+    await store.nack(again, reason="r", available_at=back + pause, now=back)
+    for passed in (timedelta(), timedelta(seconds=1), pause - timedelta(seconds=1)):
+        early = await store.claim("/p", "queue", **place, now=back + passed)
+        require(early is None, "a delivery given back by a clock that was set back must keep its pause")
+    require(await store.claim("/p", "queue", **place, now=back + pause) is not None, "it must be due after its pause")
+
+
 async def check_31_what_a_dead_process_claimed_is_released(store: DurableStore) -> None:
     """At once, within its project; its claim is over."""
     await enqueue_to(store)

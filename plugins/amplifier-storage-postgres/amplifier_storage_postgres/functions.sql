@@ -410,7 +410,7 @@ BEGIN
     WHERE id = (
         SELECT d.id FROM @.deliveries d
         WHERE d.project = its_project AND d.queue = its_queue AND d.state IN ('pending', 'claimed') AND d.waits = 0
-            AND (d.available_at <= right_now OR d.created > right_now) AND d.lease_until <= right_now
+            AND (d.available_at <= right_now OR d.updated > right_now + 1000000) AND d.lease_until <= right_now
             AND (d.only_on IS NULL OR d.only_on = a ->> 'host')
             AND (d.line IS NULL OR NOT EXISTS (
                 SELECT 1 FROM @.deliveries later WHERE later.project = its_project AND later.queue = its_queue
@@ -433,7 +433,8 @@ BEGIN
     IF a ->> 'line' IS NOT NULL AND a ->> 'state' <> 'pending' THEN
         PERFORM @.lock_name('queue', a ->> 'project', a ->> 'queue');
     END IF;
-    UPDATE @.deliveries SET state = a ->> 'state', reason = a ->> 'reason', lease_until = 0, updated = @.clock(),
+    UPDATE @.deliveries SET state = a ->> 'state', reason = a ->> 'reason', lease_until = 0,
+        updated = coalesce((a ->> 'now')::bigint, @.clock()),
         available_at = coalesce((a ->> 'available_at')::bigint, available_at),
         attempts = coalesce((a ->> 'attempts')::bigint, attempts)
     WHERE delivery_id = a ->> 'id' AND epoch = (a ->> 'epoch')::bigint AND state = 'claimed';

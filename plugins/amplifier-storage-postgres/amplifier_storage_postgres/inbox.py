@@ -43,7 +43,7 @@ _DUE_QUEUES = """
     SELECT queue FROM open, moment WHERE queue IS NOT NULL AND EXISTS (
         SELECT 1 FROM @.deliveries d WHERE d.project = %(project)s AND d.queue = open.queue
             AND d.state IN ('pending', 'claimed') AND d.waits = 0
-            AND (d.available_at <= now OR d.created > now) AND d.lease_until <= now
+            AND (d.available_at <= now OR d.updated > now + 1000000) AND d.lease_until <= now
     )"""
 """One step through an index for each queue with an open delivery, however many there are in it."""
 _STATE = "SELECT key, value FROM @.trigger_states WHERE project = %(project)s AND trigger = %(trigger)s"
@@ -161,11 +161,13 @@ class PostgresInbox(Part):
         available_at: datetime,
         counted: bool = True,
         session: Mapping[str, Any] | None = None,
+        now: datetime | None = None,
     ) -> None:
         """Give the delivery back."""
         attempts = delivery.attempts if counted else delivery.attempts - 1
         changes = {"state": "pending", "reason": plain(reason, "reason"), "available_at": micros(available_at)}
-        await self._finish(delivery, {**changes, "attempts": attempts}, (), session)
+        changes |= {"attempts": attempts, "now": None if now is None else micros(now)}
+        await self._finish(delivery, changes, (), session)
 
     async def dead_letter(
         self,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import DeliveryConflict, DeliveryNotFound, StaleEpoch
 from amplifier_core.storage import DeliveryCounts, Purged
+from amplifier_core.storage_records import CLOCK_SLACK
 
 from .admission import OPEN, WAITS_AND_IS_HELD, admit, let_next, line_up, skip
 from .counting import FINISHED
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 REMEMBERED_FOR = timedelta(days=30)
 """The ids of received events stay at least this long: a broker may send one again."""
 
+_SLACK = CLOCK_SLACK // timedelta(microseconds=1)
 _CLAIM = f"""
 UPDATE deliveries
 SET state = 'claimed', attempts = attempts + 1, epoch = epoch + 1, owner = :owner, lease_until = :lease_until,
@@ -43,7 +45,7 @@ SET state = 'claimed', attempts = attempts + 1, epoch = epoch + 1, owner = :owne
 WHERE id = (
     SELECT id FROM deliveries AS this
     WHERE project = :project AND queue = :queue AND {OPEN} AND waits = 0
-        AND (available_at <= :now OR created > :now) AND lease_until <= :now
+        AND (available_at <= :now OR updated > :now + {_SLACK}) AND lease_until <= :now
         AND (key IS NULL OR NOT EXISTS (
             SELECT 1 FROM deliveries AS later
             WHERE later.project = :project AND later.queue = :queue AND later.key = this.key
@@ -86,7 +88,7 @@ WITH RECURSIVE open (queue) AS (
 )
 SELECT queue FROM open WHERE queue IS NOT NULL AND EXISTS (
     SELECT 1 FROM deliveries WHERE project = :project AND deliveries.queue = open.queue AND {OPEN} AND waits = 0
-        AND (available_at <= :now OR created > :now) AND lease_until <= :now
+        AND (available_at <= :now OR updated > :now + {_SLACK}) AND lease_until <= :now
 )
 """
 

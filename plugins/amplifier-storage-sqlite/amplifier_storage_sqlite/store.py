@@ -266,11 +266,11 @@ class SqliteStore(SqliteDocuments, SqliteViews):
         available_at: datetime,
         counted: bool = True,
         session: Mapping[str, Any] | None = None,
+        now: datetime | None = None,
     ) -> None:
         """Give the delivery back."""
-        attempts = delivery.attempts if counted else delivery.attempts - 1
-        changes = {"state": "pending", "reason": reason, "available_at": available_at, "attempts": attempts}
-        await self._finish(delivery, changes, (), session)
+        changes = {"state": "pending", "reason": reason, "available_at": available_at, "updated": now or _now()}
+        await self._finish(delivery, {**changes, "attempts": delivery.attempts - (not counted)}, (), session)
 
     async def dead_letter(
         self,
@@ -298,7 +298,7 @@ class SqliteStore(SqliteDocuments, SqliteViews):
             validate_session_id(session_id)
         columns = _session_changes(of_session) if of_session else None
         rows = [EVENTS.row(event) for event in emits]
-        changed = encode({**changes, "lease_until": 0, "updated": _now()})
+        changed = encode({"updated": _now(), **changes, "lease_until": 0})
         of_documents = self._encode(documents)
         written = chain(changed.values(), (columns or {}).values(), *(row.values() for row in rows))
         finished = await self._writer.run(

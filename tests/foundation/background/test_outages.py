@@ -48,6 +48,17 @@ async def test_an_outage_postpones_and_uses_up_no_attempt(open_bench: OpenBench,
         assert await bench.states() == ["done"]
 
 
+async def test_a_clock_that_is_set_back_in_an_outage_prolongs_no_pause(open_bench: OpenBench, flaky: Any) -> None:
+    busy = {"kind": "RateLimitError", "status_code": 429, "retry_after": 300}
+    async with open_bench(providers=flaky(busy, "back")) as bench:
+        await bench.start()
+        bench.trigger.feed(1)
+        await bench.until("postponed")
+        bench.clock.set_back(36_000)
+        await bench.until("completed", step=1)
+        assert bench.clock.monotonic() < 400
+
+
 async def test_a_provider_that_says_when_is_asked_then_and_by_nobody_before(open_bench: OpenBench, flaky: Any) -> None:
     busy = {"kind": "RateLimitError", "status_code": 429, "retry_after": 300}
     async with open_bench(providers=flaky(busy, "back")) as bench:
