@@ -129,7 +129,7 @@ SECTIONS = (
     ),
     Section(
         "workflows",
-        "Any",
+        "dict[str, Any]",
         merge_workflows,
         is_shown=False,
         description="Workflows by name: tasks of agents in order, side by side and in loops.",

@@ -128,18 +128,25 @@ def restore(ctx: click.Context, path: Path | None, yes: bool, as_json: bool) -> 
 @json_option
 @click.pass_context
 def salvage(ctx: click.Context, path: Path | None, as_json: bool) -> None:
-    """Write everything readable of a damaged store to PATH, or to a new file beside it, and list the losses."""
+    """Write everything readable of a damaged store to PATH, or to a new file beside it, and list the losses.
+
+    Ends with 1 if there are any.
+    """
     found = _administration(ctx).salvage(path)
     if as_json:
         print_json("store.salvage/1", {**asdict(found), "path": str(found.path)})
-        return
-    rows = [[kind.replace("_", " "), f"{count:,}"] for kind, count in found.rows.items()]
-    print_table(("KIND", "SALVAGED"), rows, empty="Nothing is readable.")
-    for each in found.lost:
-        click.echo(f"lost: {each}")
-    if not found.lost:
-        click.echo("Nothing is lost.")
-    click.echo(f"{found.path}\nUse it with: amplifier store restore {found.path}", err=True)
+    else:
+        rows = [[kind.replace("_", " "), f"{count:,}"] for kind, count in found.rows.items()]
+        print_table(
+            ("KIND", "SALVAGED"), rows, empty="The store was empty." if not found.lost else "No row is readable."
+        )
+        for each in found.lost:
+            click.echo(f"lost: {each}")
+        if not found.lost:
+            click.echo("Nothing is lost.")
+        click.echo(f"{found.path}\nUse it with: amplifier store restore {found.path}", err=True)
+    if found.lost:
+        ctx.exit(FAILED)
 
 
 @store.command(short_help="Give free room back to the file system.", epilog="Example: amplifier store compact")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 PAGE_SIZE = 4096  # of files whose header is damaged: every store has this one
 HEADER = 100
+LOCKED_BYTE = 1 << 30  # its page is never used
 
 _TABLE_LEAF, _INDEX_LEAF, _INDEX_INTERIOR, _TABLE_INTERIOR = 13, 10, 2, 5
 _INT_BYTES = (0, 1, 2, 3, 4, 6, 8)
@@ -63,6 +64,13 @@ class Pages:
             if page not in free:
                 yield from self._rows_of(page)
 
+    @property
+    def missing(self) -> int:
+        """Return the number of pages that the file has lost at its end, as far as its header is readable."""
+        if self.data[24:28] != self.data[92:96]:  # the header does not know the number
+            return 0
+        return max(0, int.from_bytes(self.data[28:32], "big") - -(-len(self.data) // self.size))
+
     def _page(self, page: int) -> bytes:
         return self.data[(page - 1) * self.size : page * self.size]
 
@@ -70,6 +78,11 @@ class Pages:
         content, start = self._page(page), HEADER if page == 1 else 0
         kind = content[start] if len(content) > start else 0
         if kind in (0, _TABLE_INTERIOR):  # an overflow page, or only keys
+            if not content.strip(b"\0") and page not in (
+                1,
+                LOCKED_BYTE // self.size + 1,
+            ):  # the first has no rows of ours
+                self.bad.add(page)
             return
         if kind not in (_TABLE_LEAF, _INDEX_LEAF, _INDEX_INTERIOR):
             if page not in self._maps:  # with a damaged header nobody knows whether the file has maps

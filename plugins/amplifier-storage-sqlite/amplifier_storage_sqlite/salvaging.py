@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from mmap import ACCESS_READ, mmap
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplifier_core.errors import InvalidSessionId
+from amplifier_core.errors import InvalidSessionId, StoreDamaged
 from amplifier_core.ids import validate_session_id
 from amplifier_core.storage import SessionRecord
 
@@ -85,13 +85,16 @@ class Salvage:
         upgrade(self.db, 0, version)
         shapes = _shapes(self.db)
         refused: Counter[str] = Counter()
-        last = 0
+        last, is_readable = 0, False
         for row in pages.rows():
+            is_readable = True
             if len(row.values) == 2 and row.values[0] == "events" and isinstance(row.values[1], int):
                 last = max(last, row.values[1])
             shape = next((each for each in shapes[row.rowid is None, len(row.values)] if each.fits(row)), None)
             if shape is not None and not self._insert(shape, row):
                 refused[shape.table] += 1
+        if not self.rows.total() and (not is_readable or pages.bad or pages.missing):  # an empty store has its schema
+            raise DamageError("nothing in it is readable")
         upgrade(self.db, version)
         self._restore_sequence(last)
         rebuild_index(self.db)
@@ -102,6 +105,7 @@ class Salvage:
         self.lost += [f"{count} rows of {table} are damaged" for table, count in sorted(refused.items())]
         self.lost += [f"page {page} of the file is unreadable" for page in sorted(pages.bad)[:20]]
         self.lost += [f"{len(pages.bad) - 20} more pages are unreadable"] if len(pages.bad) > 20 else []
+        self.lost += [f"the last {pages.missing} pages of the file are missing"] if pages.missing else []
         self.lost += [f"{fault.where}: {fault.message}" for fault in incomplete_sessions(self.db)]
         self.db.execute("COMMIT")
 
@@ -169,9 +173,12 @@ class Salvage:
 
 
 def salvage(source: Path, target: Path, folder: Path) -> Salvage:
-    """Fill a new file `target` from a damaged one; `folder` takes copies meanwhile."""
+    """Fill a new file `target` from a damaged one; `folder` takes copies meanwhile.
+
+    Raises `StoreDamaged` when nothing is readable.
+    """
     if not source.stat().st_size:
-        raise DamageError("it is empty")
+        raise _unreadable(source)
     copy = folder / "damaged"
     shutil.copyfile(source, copy)
     lost = _apply_log(source, copy)
@@ -185,8 +192,15 @@ def salvage(source: Path, target: Path, folder: Path) -> Salvage:
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         found = Salvage(db, lost=lost)
         version = int.from_bytes(data[60:64], "big")
-        found.fill(Pages(data), version if 4 <= version <= len(MIGRATIONS) else len(MIGRATIONS))
+        try:
+            found.fill(Pages(data), version if 4 <= version <= len(MIGRATIONS) else len(MIGRATIONS))
+        except DamageError:
+            raise _unreadable(source) from None
     return found
+
+
+def _unreadable(source: Path) -> StoreDamaged:
+    return StoreDamaged(source, "nothing in it is readable. Go back to a backup: amplifier store restore")
 
 
 def _apply_log(source: Path, copy: Path) -> list[str]:

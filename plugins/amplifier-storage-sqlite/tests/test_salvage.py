@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core.documents import DocumentChange
+from amplifier_core.errors import StoreDamaged
 from amplifier_core.events import SessionEvent
 from amplifier_core.storage import Admission, Salvaged, SessionRecord
 from amplifier_core.triggers import TriggerEvent, TriggerType
@@ -231,3 +232,20 @@ async def test_rows_that_were_deleted_do_not_come_back(path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"x", b"\0" * 100_000, b"SQLite format 3\0" + b"\xff" * 50_000])
 def test_pages_of_anything_are_read_without_an_error(content: bytes) -> None:
     assert list(Pages(content).rows()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"no store", b"\0" * 100_000, b"SQLite format 3\0" + b"\xff" * 50_000])
+def test_a_file_without_a_readable_row_makes_no_empty_store(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(StoreDamaged, match="nothing in it is readable. Go back to a backup"):
+        administer_sqlite({"path": path}).salvage()
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+async def test_pages_that_are_zero_or_cut_off_are_told_as_lost(path: Path) -> None:
+    await _fill(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: 40 * PAGE])
+    assert any("pages of the file are missing" in each for each in administer_sqlite({"path": path}).salvage().lost)
+    path.write_bytes(whole[: 8 * PAGE] + bytes(PAGE) + whole[9 * PAGE :])
+    assert "page 9 of the file is unreadable" in administer_sqlite({"path": path}).salvage().lost

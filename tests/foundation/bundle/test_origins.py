@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from amplifier_core import load_plugins
+from amplifier_core.errors import BundleValidationError
 from amplifier_foundation.bundle import Bundle, check_bundle, load_bundle_sync
 from amplifier_foundation.bundle.origins import origin, values
 from amplifier_foundation.documents.positions import format_path
@@ -90,9 +93,14 @@ async def test_workflows_of_an_included_bundle_stay_beside_those_of_the_bundle(w
     assert [each for each in await check_bundle(path, load_plugins(environ={})) if each.code == "AMP120"] == []
 
 
-def test_workflows_that_are_none_replace_those_of_an_include_and_are_told(write: Any) -> None:
+@pytest.mark.parametrize(("value", "kind"), [("[{name: a}]", "a list"), ("text", "text"), ("7", "a whole number")])
+def test_workflows_that_are_no_mapping_are_an_error_with_its_place(write: Any, value: str, kind: str) -> None:
+    with pytest.raises(BundleValidationError, match=rf"bundle\.md:2:12: .* workflows: must be a mapping, not {kind}"):
+        load_bundle_sync(write(f"workflows: {value}\n"))
+
+
+def test_empty_workflows_leave_those_of_an_include(write: Any) -> None:
     write("workflows: {base: {steps: [{id: x, value: 1}]}}\n", name="base.md")
-    assert load_bundle_sync(write("includes: [./base.md]\nworkflows: [1]\n")).workflows == [1]
     assert load_bundle_sync(write("includes: [./base.md]\nworkflows:\n")).workflows == {
         "base": {"steps": [{"id": "x", "value": 1}]}
     }
