@@ -13,6 +13,7 @@ import logging
 import os
 import socket
 import tempfile
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
@@ -41,7 +42,7 @@ def socket_path() -> Path:
 
     A process in another container may have its number, and share the folder.
     """
-    path = make_private(data_home() / "run") / f"{os.getpid()}-{os.urandom(4).hex()}.sock"
+    path = make_private(data_home() / "run") / f"{os.getpid()}-{urlsafe_b64encode(os.urandom(3)).decode()}.sock"
     if len(os.fsencode(path)) <= LONGEST_PATH:
         return path
     return Path(tempfile.mkdtemp(prefix="amplifier-")) / "up.sock"
