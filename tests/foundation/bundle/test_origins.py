@@ -95,7 +95,7 @@ async def test_workflows_of_an_included_bundle_stay_beside_those_of_the_bundle(w
 
 @pytest.mark.parametrize(("value", "kind"), [("[{name: a}]", "a list"), ("text", "text"), ("7", "a whole number")])
 def test_workflows_that_are_no_mapping_are_an_error_with_its_place(write: Any, value: str, kind: str) -> None:
-    with pytest.raises(BundleValidationError, match=rf"bundle\.md:2:12: .* workflows: must be a mapping, not {kind}"):
+    with pytest.raises(BundleValidationError, match=rf"bundle\.md:3:12: .* workflows: must be a mapping, not {kind}"):
         load_bundle_sync(write(f"workflows: {value}\n"))
 
 
