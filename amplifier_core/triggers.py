@@ -159,6 +159,9 @@ class TriggerSource(Protocol):
     A generator gets `StoreUnavailable` at its `yield` when the event cannot be stored. It may catch that and go on
     without the event, as a webhook does with 503; else `watch` ends, and is started again with the stored state.
 
+    A trigger may have an `address` once it is configured, a text, '' for none: a check of a bundle refuses a second
+    trigger with the same one.
+
     When more events wait than may, the runner asks for the next one later. A generator with the optional attribute
     `answers_callers = True` gets `QueueFull` at its `yield` instead, and may go on without the event.
 

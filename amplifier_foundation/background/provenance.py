@@ -132,28 +132,31 @@ class _Causes:
         for record in await self._store.find(text):
             if record.session_id == text:
                 return await self._session(text)
-        found = {link.key: link for link in await self._candidates(text)} if len(text) >= SHORTEST else {}
+        candidates = await self._candidates(text) if len(text) >= SHORTEST else []
+        found = {link.key: link for _, link in candidates}
         if len(found) > 1:
-            ids = ", ".join(sorted(found)[:5])
+            ids = ", ".join(sorted({key for key, _ in candidates})[:5])
             raise SessionConflict(text, f"'{text}' begins several ids: {ids}. Give more of the id")
         if not found:
             raise NothingStored(text)
         return next(iter(found.values()))
 
-    async def _candidates(self, text: str) -> list[Link]:
+    async def _candidates(self, text: str) -> list[tuple[str, Link]]:
+        """Return what an id, or the ids that begin with a text, stand for, each with that id."""
         exact = await self._store.deliveries(event_id=text)
         if exact:
-            return [await self._of(exact[0].event)]
+            return [(text, await self._of(exact[0].event))]
         if (logged := await self._logged_event(text)) is not None:
-            return [Link(event=logged)]
-        links = [await self._session(record.session_id) for record in await self._store.find(text)]
-        links += [Link(event=event) for event in await self._store.find_events(text)]
+            return [(text, Link(event=logged))]
+        found = [(each.session_id, await self._session(each.session_id)) for each in await self._store.find(text)]
+        found += [(event.event_id, Link(event=event)) for event in await self._store.find_events(text)]
         for each in await self._store.find_deliveries(text):
-            if each.event.event_id.startswith(text) or each.delivery_id.startswith(text):
-                links.append(await self._of(each.event))
+            own = [key for key in (each.event.event_id, each.delivery_id) if key.startswith(text)]
+            if own:
+                found.append((own[0], await self._of(each.event)))
             elif each.session_id is not None:
-                links.append(await self._session(each.session_id))
-        return links
+                found.append((each.session_id, await self._session(each.session_id)))
+        return found
 
     async def _of(self, event: TriggerEvent) -> Link:
         """Return the link of a trigger's event; a passed-on event of the log comes in its place."""

@@ -320,6 +320,7 @@ def _check_triggers(bundle: Bundle, plugins: Plugins, *, runs: bool) -> Iterator
     async def save_nothing(*_: Any, **__: Any) -> None:
         """Stand in for a store: with a `saver`, a trigger takes its configuration as before a start."""
 
+    taken: dict[str, str] = {}
     for index, config in enumerate(bundle.background_sessions):
         for number, declared in enumerate(config.triggers):
             if declared.module not in plugins.triggers:
@@ -329,8 +330,12 @@ def _check_triggers(bundle: Bundle, plugins: Plugins, *, runs: bool) -> Iterator
                 bind = getattr(trigger, "bind", None)
                 if bind is not None:
                     folder, saver = bundle.base_path or Path.cwd(), save_nothing if runs else None
-                    bind(TriggerContext("check", working_dir=folder, saver=saver))
+                    key = f"{bundle.name}/{config.name}/{declared.name or declared.module}#{number + 1}"
+                    bind(TriggerContext(key, working_dir=folder, saver=saver))
                 trigger.configure(declared.config)
+                if (address := getattr(trigger, "address", "")) in taken:
+                    raise ValueError(f"{address} is taken by '{taken[address]}'; give one of them another `path`")
+                taken |= {address: config.name} if address else {}
             except Exception as error:
                 for each in (error, *getattr(error, "others", ())):
                     named = _NAMED.match(str(each))

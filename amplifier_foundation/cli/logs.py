@@ -12,6 +12,7 @@ from amplifier_core.utils.secrets import redact_text
 
 from ..background.store_clock import clock_of
 from ..documents.json_text import dump_json
+from ..operations.columns import shorten_home
 from ..operations.history import MOST, RECENT, Following
 from ..operations.running import list_all_running
 from .ages import read_age
@@ -22,6 +23,7 @@ from .output import console, timestamp
 from .view import MARKS, STRIKING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
     from datetime import timedelta
 
     from ..operations.history import HistoryEntry
@@ -66,8 +68,11 @@ async def logs(
         while begin is not None and count < MOST and not await following.reaches(begin, count):
             count = max(1_000, 4 * count)
         past = [each for each in await following.read_new(count) if begin is None or each.at >= begin]
+        places: dict[str, set[tuple[str, str]]] = {}
+        for each in past:
+            places.setdefault(each.background_session, set()).add((each.project, each.queue))
         for each in past[-shown:] if shown else ():
-            _print(each, jsonl=jsonl)
+            _print(each, places, jsonl=jsonl)
         if not past and not follow:
             click.echo("No events" + (" in this time." if since else " yet."), err=True)
         if follow:
@@ -78,10 +83,12 @@ async def logs(
             await sleep(POLL)
             for each in await following.read_new(RECENT):
                 if each.at >= started:
-                    _print(each, jsonl=jsonl)
+                    places.setdefault(each.background_session, set()).add((each.project, each.queue))
+                    _print(each, places, jsonl=jsonl)
 
 
-def _print(entry: HistoryEntry, *, jsonl: bool) -> None:
+def _print(entry: HistoryEntry, places: Mapping[str, Collection[object]], *, jsonl: bool) -> None:
+    """Print a line; `places` are those of each name: where it has several, the line says which one it is of."""
     said = redact_text(entry.text)
     if jsonl:
         act = entry.act or {}
@@ -102,13 +109,16 @@ def _print(entry: HistoryEntry, *, jsonl: bool) -> None:
         click.echo(dump_json({**facts, **{name: act[name] for name in ("act", "by", "via") if name in act}}))
         sys.stdout.flush()
         return
+    name = entry.background_session
+    if len(places[name]) > 1:
+        name = f"{entry.queue} in {shorten_home(entry.project)}"
     if sys.stdout.isatty():
         from rich.text import Text
 
         mark, style = MARKS[entry.kind]
         line = Text.assemble((timestamp(entry.at), "dim"), " ", (mark, style), " ")
-        line.append(f"{entry.background_session:<12}", "bold").append(" ")
+        line.append(f"{name:<12}", "bold").append(" ")
         console().print(line.append(said, style if entry.kind in STRIKING else ""))
     else:
-        click.echo(f"{timestamp(entry.at)} {MARKS[entry.kind][0]} {entry.background_session:<12} {said}")
+        click.echo(f"{timestamp(entry.at)} {MARKS[entry.kind][0]} {name:<12} {said}")
         sys.stdout.flush()

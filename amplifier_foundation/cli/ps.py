@@ -12,7 +12,7 @@ import click
 from amplifier_core.errors import StoreError
 
 from ..operations.columns import as_json as row_facts
-from ..operations.columns import cell, columns_of, shorten_home
+from ..operations.columns import cell, columns_of, cut_causes, shorten_home
 from ..operations.overview import ask_processes, overview_without_store, read_overview, read_undeclared
 from ..sessions.lock import killed_owners
 from . import exits
@@ -88,6 +88,8 @@ def _print(
             shrink=("STATE", "FOLDER"),
             leave_out=LEFT_OUT,
         )
+    for cause in cut_causes(rows):
+        click.echo(cause, err=True)
     for each in hosts:
         if each["state"] == "unseen":
             since = timestamp(each["seen"])

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import click
@@ -60,10 +61,15 @@ def stop(name: str | None, here: bool, everything: bool, timeout: float) -> None
         if owner is None and killed:
             return
         if owner is None:
-            folders = ", ".join(sorted({each for owner in owners for each in owner.get("projects") or ()}))
-            raise SessionConflict(
-                project_here(), f"nothing runs in this folder, but in: {folders}. Go there, or use --everything"
-            )
+            folders = {str(each): owner["pid"] for owner in owners for each in owner.get("projects") or ()}
+            gone = {each: pid for each, pid in sorted(folders.items()) if not Path(each).is_dir()}
+            there = ", ".join(sorted(folders.keys() - gone.keys()))
+            text = f"nothing runs in this folder, but in: {there}. Go there, or use --everything"
+            if gone:
+                text = text if there else "nothing runs in this folder"
+                ends = (f"{each} of process {pid} is gone; end that one with: kill {pid}" for each, pid in gone.items())
+                text = f"{text}. The folder {'. The folder '.join(ends)}"
+            raise SessionConflict(project_here(), text)
         owners = [owner]
     for owner in owners:
         _stop_all(owner, timeout)

@@ -76,6 +76,8 @@ def up(
     Ctrl-C or SIGTERM gives running sessions 10 seconds to finish; twice interrupts them, and the next start continues
     them. Changes of a bundle are applied while it runs; SIGHUP checks for them now.
     """
+    if trusts and options["dry_run"]:
+        raise click.UsageError("--dry-run trusts nothing: leave out --trust, or use: amplifier trust")
     bundles, quiet = (*bundles, *more), options.pop("quiet") or ctx.obj["quiet"]
     if not detach:
         ctx.exit(run_async(bring_up(ctx, bundles or (None,), quiet=quiet, trusts=trusts, **options)))

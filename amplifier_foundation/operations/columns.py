@@ -13,7 +13,7 @@ from ..documents.safe_text import one_line
 from ..documents.times import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from amplifier_core.storage import DeliveryCounts, DeliveryState
@@ -24,8 +24,22 @@ ShowTime = Callable[["datetime | str | None"], str]
 """Turns a time, as it is or as RFC 3339, into the text of a surface."""
 
 
+CAUSE, LONGEST_CAUSE = 80, 2_000
+"""Characters of a cause in a table, and below it."""
+
+
+def cut_causes(rows: Iterable[Row]) -> list[str]:
+    """Return the causes that a table cuts, whole, each once with the queues that have it."""
+    queues: dict[str, list[str]] = {}
+    for row in rows:
+        cause = one_line(row["reason"] or "", LONGEST_CAUSE)
+        if len(cause) > CAUSE:
+            queues.setdefault(cause, []).append(row["queue"])
+    return [f"{', '.join(names)}: {cause}" for cause, names in queues.items()]
+
+
 def _state_text(row: Row, show: ShowTime) -> str:
-    text = str(row["state"]) + (f": {one_line(row['reason'], 80)}" if row["reason"] else "")
+    text = str(row["state"]) + (f": {one_line(row['reason'], CAUSE)}" if row["reason"] else "")
     return text + (f" (next try at {show(row['next_try'])})" if row["next_try"] else "")
 
 

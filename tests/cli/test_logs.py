@@ -52,6 +52,19 @@ def told(lines: list[Any]) -> list[tuple[str, str, str]]:
     return [(each.background_session, each.kind, each.text) for each in lines]
 
 
+async def test_lines_of_one_name_in_two_projects_say_whose_they_are(store: DurableStore, say: Any) -> None:
+    await offered(store, "reviewer", "a.py")
+    await offered(store, "other", "b.py")
+    event = TriggerEvent(TriggerType.FILE_CHANGE, "trigger-file-watcher", file_path="c.py", change_type="modified")
+    await store.enqueue("/q", "demo/reviewer", "demo/reviewer/t#1", event)
+    _, out, _ = await say("logs")
+    assert [line.partition(" file ")[0].split(" ", 2)[2].rstrip() for line in out.splitlines()] == [
+        "demo/reviewer in /p",
+        "other",
+        "demo/reviewer in /q",
+    ], out
+
+
 async def test_each_step_of_an_event_is_told_in_order_of_time(store: DurableStore, say: Any) -> None:
     await answered(store, "reviewer", "a.py", "a.py compiles.\nAnd more.")
     await offered(store, "careful", "b.py", refused="its 'if' does not hold")

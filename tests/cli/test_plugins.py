@@ -279,6 +279,14 @@ def test_plugins_that_are_disabled_and_enabled_at_once_lose_none(home: Path, pro
         assert read_disabled() == after
 
 
+async def test_who_goes_on_with_a_disabled_plugin_is_named(running: Any, say: Any, background: Path) -> None:
+    text = f"Process {os.getpid()} in {background.parent} goes on with the plugins of its start. Start it anew there: "
+    for verb in ("disable", "enable"):
+        code, out, err = await say("plugin", verb, "tool-todo")
+        assert (code, out, err) == (exits.OK, f"tool-todo is {verb}d\n", f"{text}amplifier stop --all; amplifier up\n")
+    assert (await say("plugin", "enable", "tool-todo"))[2] == ""
+
+
 def test_a_package_is_disabled_as_a_whole_and_its_module_does_not_mount(told: Told, zeta: Site) -> None:
     assert data_of(told, "plugin", "disable", "dist-zeta") == {
         "names": ["trigger-zeta", "tool-zeta"],

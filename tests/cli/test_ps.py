@@ -59,8 +59,12 @@ async def test_each_background_session_is_shown_with_its_state_and_figures(runni
 async def test_a_background_session_that_failed_is_shown_with_its_reason(running: Any, say: Any) -> None:
     [asked] = [each for each in running.up.manager._sessions.values() if each.config.name == "asked"]
     running.up.manager._engine.set_status(asked, "failed", "its trigger\nis broken")
-    _, out, _ = await say("ps")
+    _, out, err = await say("ps")
     assert "echo/asked          failed: its trigger is broken" in out
+    assert "its trigger" not in err
+    running.up.manager._engine.set_status(asked, "failed", f"its trigger {'x' * 80} is broken. Mend it")
+    _, out, err = await say("ps")
+    assert f"echo/asked: its trigger {'x' * 80} is broken. Mend it\n" in err
 
 
 def test_what_waits_is_shown_when_nothing_runs(background: Path, capsys: pytest.CaptureFixture[str]) -> None:

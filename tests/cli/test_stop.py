@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import subprocess
 import sys
@@ -32,6 +33,23 @@ def test_there_is_nothing_to_stop_when_nothing_runs(
 def test_it_must_be_said_what_is_to_stop(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["stop", *arguments]) == exits.USAGE
     assert "amplifier ps" in capsys.readouterr().err
+
+
+async def test_a_process_whose_folder_is_gone_is_named_with_a_way_to_end_it(
+    running: Any, say: Any, background: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    project = background.parent
+    assert f"nothing runs in this folder, but in: {project}. Go there" in (await say("stop", "--all"))[2]
+    project.rename(tmp_path / "moved")
+    code, _, err = await say("stop", "--all")
+    (tmp_path / "moved").rename(project)
+    assert (code, err) == (
+        exits.CONFLICT,
+        f"amplifier: nothing runs in this folder. The folder {project} of process {os.getpid()} is gone; end that one "
+        f"with: kill {os.getpid()}\n",
+    )
 
 
 @pytest.mark.parametrize("name", ["asked", "echo/asked", "bg-asked-0001"])

@@ -522,6 +522,8 @@ def test_up_runs_trusted_bundles_only(arguments: list[str], stranger: Path, caps
     assert (code, f"amplifier trust {stranger}" in err, ran(stranger)) == (exits.WAITING, True, None)
     assert said(capsys, "service", "install")[0] == exits.WAITING
     assert said(capsys, "up", "--dry-run")[0] == exits.OK
+    code, _, err = said(capsys, "up", "--dry-run", "--trust")
+    assert (code, "--dry-run trusts nothing: leave out --trust, or use: amplifier trust" in err) == (exits.USAGE, True)
     assert ran(stranger) is None
 
 

@@ -48,6 +48,7 @@ def _change(names: list[str], as_json: bool, *, is_disabled: bool) -> None:
 
     from ...security.session_mark import refuse_in_session
     from ...security.trust import changing_settings
+    from ...sessions.lock import running_owners
     from ...settings.writing import change_list
 
     verb = "disable" if is_disabled else "enable"
@@ -67,3 +68,7 @@ def _change(names: list[str], as_json: bool, *, is_disabled: bool) -> None:
     for name in names:
         was = (name in before) == is_disabled
         click.echo(f"{name} {'was' if was else 'is'} {verb}d")
+    for owner in running_owners() if after != before else ():
+        folders = ", ".join(sorted(set(owner.get("projects") or ())))
+        text = f"Process {owner['pid']} in {folders} goes on with the plugins of its start"
+        click.echo(f"{text}. Start it anew there: amplifier stop --all; amplifier up", err=True)

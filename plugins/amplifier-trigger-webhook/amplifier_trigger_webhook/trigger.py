@@ -68,6 +68,12 @@ class WebhookTrigger:
             _read_secret(self._config.secret_env)
         self._path = self._config.path or default_path(self._context.name)
 
+    @property
+    def address(self) -> str:
+        """Where it listens, alone of its bundle; '' for a port that the system chooses."""
+        config = self._config
+        return f"{self._path} at {config.host}, port {config.port}," if config.port else ""
+
     def matches(self, event: TriggerEvent) -> str | None:
         """Return None for a request to its address, signatures aside, else the reason against it."""
         if event.type is not TriggerType.WEBHOOK:

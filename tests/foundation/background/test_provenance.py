@@ -96,9 +96,13 @@ async def test_what_is_not_stored_and_what_is_not_unique_is_said(chain: DurableS
     for text in ("nothing", "two-", "tw"):
         with pytest.raises(NothingStored, match=text):
             await explain(chain, text)
-    with pytest.raises(SessionConflict, match="begins several ids"):
+    with pytest.raises(SessionConflict, match="begins several ids: done-id, done-too. Give more"):
         await chain.emit(SessionEvent("x", {}, event_id="done-too"))
         await explain(chain, "done-")
+    refused, *others = [each.delivery_id for each in await chain.deliveries()]
+    ids = sorted([refused, *(each for each in others if each.startswith(refused[:4]))])
+    with pytest.raises(SessionConflict, match=f"begins several ids: {', '.join(ids[:5])}. Give more"):
+        await explain(chain, refused[:4])
     with pytest.raises(InvalidSessionId):
         await explain(chain, "../x")
 

@@ -138,6 +138,20 @@ async def test_a_key_that_the_configuration_of_a_module_lacks_is_told_where_it_b
     ]
 
 
+async def test_two_webhooks_of_one_address_are_told(write: Any) -> None:
+    path = write(
+        "providers: [{module: provider-playbook}]\nbackground_sessions:\n"
+        "  - {name: a, triggers: [{type: webhook, config: {path: /b}}]}\n"
+        "  - {name: b, triggers: [{type: webhook, config: {port: 8788}}, {type: webhook, config: {port: 0}}]}\n"
+        "  - name: c\n    triggers:\n      - {type: webhook, config: {path: /b}}\n"
+        "      - {type: webhook, config: {path: /b, port: 0}}\n"
+    )
+    assert [str(problem) for problem in await check_bundle(path, load_plugins(environ={}))] == [
+        "bundle.md:9:16: error[AMP112] background_sessions[2].triggers[0].type: /b at 127.0.0.1, port 8787, "
+        "is taken by 'a'; give one of them another `path`"
+    ]
+
+
 async def test_every_wrong_key_of_a_trigger_is_told_at_once(write: Any) -> None:
     path = write(
         "providers: [{module: provider-playbook}]\n"
