@@ -14,6 +14,7 @@ from amplifier_core.utils.secrets import redact_text
 from ..sessions.failures import find_provider_error
 from ..sessions.lock import holder_of
 from ..sessions.records import describe_worktree
+from ..sessions.store_arguments import known_arguments
 from ..spawning.life import record_changes
 from .approvals import WAITS, make_due
 from .attempts import close_replaced
@@ -199,8 +200,8 @@ class AttemptEnd:
         self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=until)
 
     async def _put_back(self, reason: str, due: datetime, **how: Any) -> None:
-        now = self.engine.clock.now()
-        await self.engine.store.nack(self.delivery, reason=reason, available_at=due, now=now, **how)
+        how |= known_arguments(self.engine.store.nack, now=self.engine.clock.now())
+        await self.engine.store.nack(self.delivery, reason=reason, available_at=due, **how)
 
     def _end_outage(self) -> None:
         """Let sessions begin again: the provider has answered, or something else has failed."""

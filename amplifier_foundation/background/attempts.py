@@ -20,6 +20,7 @@ from ..sessions.accounts import queue_account
 from ..sessions.lock import holder_of
 from ..sessions.origins import ORIGIN, origin_of_delivery
 from ..sessions.runs import RUN
+from ..sessions.store_arguments import known_arguments
 from ..sessions.untrusted import UNTRUSTED, find_reason
 from ..spawning.child import Spawn, prepare_spawn, spawn_request
 from ..spawning.family import TREE, Tree
@@ -179,7 +180,8 @@ def _report_stall(engine: Engine, background: BackgroundSessionState, session_id
 async def put_aside(engine: Engine, delivery: Delivery) -> None:
     """Give back a delivery that was cut before its session ran. Raises `StaleEpoch` when its end is stored already."""
     now = engine.clock.now()
-    give_back = partial(engine.store.nack, delivery, reason="interrupted", available_at=now, counted=False, now=now)
+    how = known_arguments(engine.store.nack, counted=False, now=now)
+    give_back = partial(engine.store.nack, delivery, reason="interrupted", available_at=now, **how)
     try:
         await give_back(session={"status": "interrupted"})
     except SessionNotFound:  # it was cut before its session was stored

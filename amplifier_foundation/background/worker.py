@@ -46,6 +46,7 @@ from amplifier_core.frozen import slotted
 from amplifier_core.ids import new_session_id
 
 from ..sessions.recording import shield_to_completion
+from ..sessions.store_arguments import known_arguments
 from .budgets import BUDGET
 from .renewing import Renewing
 from .state import Running
@@ -175,8 +176,8 @@ class Worker:
         return delivery
 
     async def _give_back(self, delivery: Delivery, reason: str, due: datetime) -> None:
-        now = self.engine.clock.now()
-        await self.engine.store.nack(delivery, reason=reason, available_at=due, counted=False, now=now)
+        how = known_arguments(self.engine.store.nack, counted=False, now=self.engine.clock.now())
+        await self.engine.store.nack(delivery, reason=reason, available_at=due, **how)
 
     async def _handle(self, delivery: Delivery) -> None:
         """Handle a delivery: before, the claim is ours; after, it is done, dead, skipped or pending again.

@@ -89,7 +89,11 @@ def check(ctx: click.Context, repair: bool, as_json: bool) -> None:
 @click.pass_context
 def backup(ctx: click.Context, path: Path | None, keep: int, as_json: bool) -> None:
     """Copy the store, in use or not, to PATH, or into the folder of backups beside it."""
-    made = _administration(ctx).backup(path, keep=None if path else keep, label=BY_HAND)
+    from ..sessions.store_arguments import known_arguments
+
+    administration = _administration(ctx)
+    label = known_arguments(administration.backup, label=BY_HAND)
+    made = administration.backup(path, keep=None if path else keep, **label)
     if as_json:
         print_json("store.backup/1", {"path": str(made), "bytes": made.stat().st_size})
     else:

@@ -17,6 +17,7 @@ from amplifier_core.triggers import TriggerEvent, TriggerType
 
 from ..background.keys import RUNS, project_of_run
 from ..background.tasks import run_beside
+from ..sessions.store_arguments import known_arguments
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -96,7 +97,7 @@ class Claim:
 
     async def put_back(self, reason: str, due: datetime, changes: Mapping[str, Any]) -> None:
         """Give the run back, for a later process to go on with. Raises `StaleEpoch`."""
-        how: dict[str, Any] = {"counted": False, "session": changes, "now": self._clock.now()}
+        how = known_arguments(self._store.nack, counted=False, session=changes, now=self._clock.now())
         await self._store.nack(self.delivery, reason=reason, available_at=due, **how)
 
 
