@@ -125,7 +125,7 @@ async def test_sessions_that_an_older_version_wrote_after_a_migration_are_listed
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE sessions SET listed = NULL, recent = NULL")
     store = open_sqlite({"path": path})
-    assert [each.session_id for each in await store.sessions()] == ["s"]
+    assert [each.session_id for each in await store.sessions(limit=1)] == ["s"]
     await store.close()
 
 
