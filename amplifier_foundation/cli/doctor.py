@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from ..cli import exits
 from .app import json_option, plugins_of
 from .output import print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..security.checkup import Finding
 
 
 @click.command(epilog="Example: amplifier doctor")
@@ -31,7 +38,7 @@ def doctor(ctx: click.Context, only: str | None, as_json: bool) -> None:
         failure, plugins = error, load_plugins(safe_mode=True)
     if only is not None and only not in plugins.registry_of("checkup"):
         raise click.UsageError(f"no package offers the check '{only}'. Install it with: pip install amplifier-{only}")
-    findings = list(check_plugins(plugins, only)) if only is not None else find_all(plugins)
+    findings = list(check_plugins(plugins, only)) if only is not None else [*find_all(plugins), *_check_packages()]
     if as_json:
         print_json("doctor/1", dump(findings))
     else:
@@ -46,3 +53,16 @@ def doctor(ctx: click.Context, only: str | None, as_json: bool) -> None:
         raise failure
     if any(each.state == "weak" for each in findings):
         ctx.exit(exits.FAILED)
+
+
+def _check_packages() -> Iterator[Finding]:
+    """Yield the packages of plugins whose requirements are not met."""
+    from amplifier_core.entry_points import find_entry_points
+
+    from ..packages.report import GROUPS
+    from ..packages.requirements import find_unmet
+    from ..security.checkup import Finding
+
+    for dist in sorted({entry.dist.name for group in GROUPS for entry in find_entry_points(group)}):
+        if unmet := find_unmet(dist):
+            yield Finding("packages", "weak", f"{dist} needs {', '.join(unmet)}", f"pip install --upgrade {dist}")

@@ -22,6 +22,7 @@ from amplifier_core.entry_points import EntryPoint, find_entry_points
 from amplifier_core.errors import UnknownName
 
 from .report import GROUPS, Examined, Report, kind_of, name_of_dist
+from .requirements import find_unmet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,6 +76,8 @@ def examine_entry(
     for other in find_entry_points(group, entry.name):
         if other.dist != entry.dist:
             examined.add("error", f"'{entry.name}' is offered by {other.dist}, too: uninstall one, or rename this one")
+    for unmet in find_unmet(entry.dist.name):
+        examined.add("error", f"{entry.dist.name} needs {unmet}")
     with TemporaryDirectory(prefix="amplifier-check-") as name:
         folder = Path(name).resolve()
         facts = {

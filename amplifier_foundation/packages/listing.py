@@ -11,6 +11,7 @@ from amplifier_core.frozen import slotted
 
 from .gate import DISABLED, Gate
 from .report import GROUPS, kind_of
+from .requirements import find_unmet
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,9 +68,11 @@ def status_of(refusal: PluginRefused) -> str:
 
 
 def add_loaded(listed: list[Listed], plugins: Plugins) -> None:
-    """Add what the loading of the plugins has shown."""
+    """Add what the loading of the plugins has shown, and the requirements of their packages that are not met."""
     rows: dict[tuple[str, str], PluginRow] = {(row.name, row.dist): row for row in plugins.rows}
     for each in listed:
+        if not each.error and (unmet := find_unmet(each.dist)):
+            each.error = f"its package needs {', '.join(unmet)}"
         row = rows.get((each.name, each.dist)) if each.group == GROUPS[0] else None
         if row is not None:
             if each.status in ("installed", "accused") or row.status == "loaded":

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,23 @@ def test_a_load_shows_offers_hooks_time_and_causes(told: Told, zeta: Site) -> No
     assert (row["status"], row["error"]) == ("failed", "ModuleNotFoundError: No module named 'nothing_of_this_name'")
     heading = told("plugin", "list", "--load")[1].splitlines()[0]
     assert heading.split() == ["NAME", "KIND", "OFFERS", "MS", "FROM", "VERSION", "STATUS", "CAUSE"]
+
+
+def test_a_requirement_that_is_not_met_is_named(told: Told, site: Site) -> None:
+    site.install("dist-new", {"amplifier.modules": {"tool-new": "new:mount"}}, {"new.py": MOUNT})
+    wanted = ["click>=1", "amplifier>=99", "absent-one", "!", "other ; extra == 'more'", "third ; python_version < '3'"]
+    with (site.folder / "dist_new-1.0.dist-info" / "METADATA").open("a") as metadata:
+        metadata.write("".join(f"Requires-Dist: {each}\n" for each in wanted) + "\nRequires-Dist: no-header\n")
+    installed = version("amplifier")
+    needs = f"amplifier>=99 (installed: {installed}), absent-one (not installed), ! (Expected"
+    row = row_of(told, "tool-new", "--load")
+    assert (row["status"], row["error"][: 18 + len(needs)]) == ("installed", f"its package needs {needs}")
+    assert not {"other", "third", "no-header"} & set(re.findall("[a-z-]+", row["error"]))
+    code, out, _ = told("plugin", "check", "dist-new")
+    assert (code, f"error: dist-new needs amplifier>=99 (installed: {installed})" in out) == (exits.FAILED, True)
+    code, out, _ = told("doctor", "--json")
+    [fact] = [each["fact"] for each in json.loads(out)["data"] if each["part"] == "packages"]
+    assert (code, fact.startswith(f"dist-new needs {needs}")) == (exits.FAILED, True)
 
 
 def test_the_list_imports_no_plugin_and_nothing_heavy(zeta: Site, home: Path, project: Path) -> None:
