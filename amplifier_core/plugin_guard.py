@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+STDOUT, STDERR = 1, 2
+"""Their descriptors."""
+
 
 class Guard:
     """Undoes the side effects of loading one plugin, and lists them in `faults`.
@@ -37,8 +40,23 @@ class Guard:
     @contextmanager
     def watch(self, seconds: float) -> Iterator[None]:
         """Guard the process in the block; raise `TimeoutError` in it after `seconds`, in the main thread."""
-        with self.watch_output(), self._guard_working_dir(), self._guard_signals(seconds):
+        with self.watch_output(), self._divert_descriptor(), self._guard_working_dir(), self._guard_signals(seconds):
             yield
+
+    @contextmanager
+    def _divert_descriptor(self) -> Iterator[None]:
+        """Send to stderr what a child process or C code writes to stdout; other threads, if any, would notice."""
+        kept = None
+        if threading.active_count() == 1:
+            with suppress(OSError):  # one of them is closed
+                kept = os.dup(STDOUT)
+                os.dup2(STDERR, STDOUT)
+        try:
+            yield
+        finally:
+            if kept is not None:
+                os.dup2(kept, STDOUT)
+                os.close(kept)
 
     @contextmanager
     def watch_output(self) -> Iterator[None]:

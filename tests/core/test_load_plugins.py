@@ -170,6 +170,32 @@ def test_a_plugin_that_prints_is_named_and_stdout_stays_clean(
     ]
 
 
+LOAD = """
+import os
+import threading
+from amplifier_core.plugins import load_plugins
+
+ended = threading.Event()
+if {threads}:
+    threading.Thread(target=ended.wait).start()
+load_plugins(environ={{"AMPLIFIER_LOAD_PLUGINS": "trigger-raw"}})
+ended.set()
+os.write(1, b"data\\n")
+"""
+
+
+@pytest.mark.parametrize(("threads", "out"), [(False, "data\n"), (True, "child\nraw\ndata\n")])
+def test_what_a_child_or_c_code_writes_to_stdout_goes_to_stderr_unless_a_thread_may_write_there(
+    site: Site, threads: bool, out: str
+) -> None:
+    site.plugin("amplifier-trigger-raw", "import os\nos.system('echo child')\nos.write(1, b'raw\\n')\n" + good("raw"))
+    command = [sys.executable, "-c", LOAD.format(threads=threads)]
+    environment = {**os.environ, "PYTHONPATH": str(site.folder)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout == out
+    assert ("child\nraw\n" in done.stderr) is not threads
+
+
 def test_a_plugin_that_keeps_stdout_prints_there_once_it_is_loaded(
     site: Site, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
