@@ -132,14 +132,14 @@ async def retry(
 
 
 @click.command(epilog="Example: amplifier trigger drop 3f9a")
-@click.argument("ids", nargs=-1, required=True, metavar="[ID|QUEUE]...")
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @click.option("--reason", default="dropped by hand", show_default=True, help="Reason, shown by amplifier why.")
 @click.pass_context
 @run_in_loop
 async def drop(ctx: click.Context, ids: tuple[str, ...], reason: str) -> None:
     """Discard dead or waiting events.
 
-    QUEUE, as BUNDLE/NAME, stands for all events of this folder that wait for that background session.
+    BUNDLE/NAME in place of an ID stands for all events of this folder that wait for that background session.
     """
     async with use_inbox(storage_plugins(ctx)) as store:
         chosen = await find_deliveries(store, [each for each in ids if "/" not in each])
