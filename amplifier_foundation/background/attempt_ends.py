@@ -174,7 +174,7 @@ class AttemptEnd:
         changes = self._find_changes(spawn, outcome)
         await self._put_back(reason, due, counted=counted, session=changes)
         if is_out:
-            self.background.outage.add(self.delivery.delivery_id, self.engine.clock.monotonic(), delay)
+            self.background.outage.add(self.delivery.delivery_id, self.engine.clock, delay)
             self.engine.report_problem(self.background, PROVIDER, "degraded", reason, due)
             self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=due)
         else:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import field
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from amplifier_core.frozen import slotted
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from amplifier_core.clock import Clock
     from amplifier_core.llm_errors import LLMError
 
 PROVIDER = "provider"
@@ -26,6 +30,8 @@ class Outage:
     failures: int = 0
     until: float | None = None
     """No session begins before, in seconds of the monotonic clock: a clock that is set back prolongs nothing."""
+    due: datetime | None = None
+    """The same moment by the wall clock, which goes on while a machine is suspended. The earlier of both counts."""
     pause: float = 0.0
     """Seconds, after the last failure."""
     _failed: set[str] = field(default_factory=set)
@@ -37,21 +43,22 @@ class Outage:
         """Return whether the failure of a delivery is one of the service."""
         return delivery_id not in self._suspect
 
-    def add(self, delivery_id: str, now: float, pause: float) -> None:
+    def add(self, delivery_id: str, clock: Clock, pause: float) -> None:
         """Note a failure: the next try is `pause` seconds from now."""
         self.failures, self.pause = self.failures + 1, pause
         self._failed.add(delivery_id)
-        self.until = max(now + pause, self.until or 0.0)
+        if pause > self.seconds_left(clock):
+            self._wait(clock)
 
-    def begin(self, now: float) -> float | None:
+    def begin(self, clock: Clock) -> float | None:
         """Let one session try, and return the time of the next one, which an answer or a failure changes."""
         if self.failures:
-            self.until = now + self.pause
+            self._wait(clock)
         return self.until
 
     def end(self) -> None:
         """Note that the provider has answered."""
-        self.failures, self.until = 0, None
+        self.failures, self.until, self.due = 0, None, None
         self._suspect |= self._failed
         self._failed.clear()
 
@@ -60,9 +67,15 @@ class Outage:
         self._failed.discard(delivery_id)
         self._suspect.discard(delivery_id)
 
-    def seconds_left(self, now: float) -> float:
+    def seconds_left(self, clock: Clock) -> float:
         """Return the seconds until sessions may begin; 0 without an outage."""
-        return max(0.0, self.until - now) if self.until is not None else 0.0
+        if self.until is None or self.due is None:
+            return 0.0
+        return max(0.0, min(self.until - clock.monotonic(), (self.due - clock.now()).total_seconds()))
+
+    def _wait(self, clock: Clock) -> None:
+        self.until = clock.monotonic() + self.pause
+        self.due = clock.now() + timedelta(seconds=self.pause)
 
 
 def asked_wait(error: LLMError | None) -> float | None:

@@ -100,11 +100,11 @@ class Worker:
 
     async def _claim_next(self) -> Delivery | None:
         """Return the next delivery to handle; None after a while without one."""
-        now, passed = self.engine.clock.now(), self.engine.clock.monotonic()
-        held = self.background.allowance.until
-        left = max(self.background.outage.seconds_left(passed), self.background.unstored.seconds_left(passed))
+        clock = self.engine.clock
+        now, held = clock.now(), self.background.allowance.until
+        left = max(self.background.outage.seconds_left(clock), self.background.unstored.seconds_left(clock))
         if held is not None and held > now:
-            await wait_for(self.engine.clock, self.background.wake, held)
+            await wait_for(clock, self.background.wake, held)
             return None
         is_draining = self.engine.member is not None and self.engine.member.draining
         if self.background.paused or self.engine.held_by or left > 0 or is_draining:
@@ -114,10 +114,10 @@ class Worker:
             self.background.allowance.until = None
             self.engine.clear_problem(self.background, BUDGET)
         unstored, throttle = self.background.unstored, self.background.throttle if self.engine.member is None else None
-        further = unstored.begin(passed)
+        further = unstored.begin(clock)
         async with self.background.claiming if throttle is not None else nullcontext():
             # One `now` for both questions: a delivery that comes due between them is in the answer to the second.
-            now = self.engine.clock.now()
+            now = clock.now()
             delivery = await self._claim(now) if throttle is None or throttle.wait() <= 0 else None
             if throttle is not None and delivery is not None:
                 throttle.add()
@@ -227,7 +227,7 @@ class Worker:
         """
         delivery, unstored = running.delivery, self.background.unstored
         pause = min(LONGEST_PAUSE, STORE_PAUSE * 2.0 ** min(unstored.failures, 10))  # 2.0**1024 is no number
-        unstored.add(delivery.delivery_id, self.engine.clock.monotonic(), pause)
+        unstored.add(delivery.delivery_id, self.engine.clock, pause)
         due = self.engine.clock.now() + timedelta(seconds=pause)
         while not self.background.stopping:
             await self._wait_for_store(problem)

@@ -95,6 +95,6 @@ def _read_version(pool: Pool, *, copying: bool = True) -> int:
         raise StoreConflict(
             place,
             f"was written by a newer version (schema {version}, this one knows {len(MIGRATIONS)}). Update with: pip "
-            f"install -U amplifier-storage-postgres",
+            f"install -U amplifier amplifier-storage-postgres",
         )
     return int(version)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amplifier_core.errors import StoreUnavailable
+from amplifier_core.errors import StoreConflict, StoreUnavailable
 from amplifier_core.utils.secrets import redact_text
 from amplifier_storage_postgres import administer_postgres, open_postgres
 from amplifier_storage_postgres.settings import KEYS, read_settings
@@ -109,7 +109,7 @@ async def test_a_store_of_a_newer_version_is_refused(database: str) -> None:
     store = open_postgres({"dsn": database})
     await store._runner.rows("UPDATE @.version SET version = 99 RETURNING version")
     await store.close()
-    with pytest.raises(StoreUnavailable, match=r"schema 99, .*pip install -U amplifier-storage-postgres"):
+    with pytest.raises(StoreConflict, match=r"schema 99, .*pip install -U amplifier amplifier-storage-postgres"):
         open_postgres({"dsn": database})
 
 

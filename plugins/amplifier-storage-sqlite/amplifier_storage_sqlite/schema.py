@@ -391,7 +391,7 @@ def checked_version(db: sqlite3.Connection, path: Path) -> int:
         raise StoreConflict(
             path,
             f"was written by a newer version (schema {version}, this one knows {len(MIGRATIONS)}). "
-            f"Update with: pip install -U amplifier-storage-sqlite",
+            f"Update with: pip install -U amplifier amplifier-storage-sqlite",
         )
     return version
 

@@ -117,7 +117,7 @@ def test_a_store_of_a_newer_version_asks_for_an_update(path: Path) -> None:
     db = sqlite3.connect(path)
     db.execute(f"PRAGMA user_version = {len(schema.MIGRATIONS) + 1}")
     db.close()
-    with pytest.raises(StoreConflict, match=r"newer version.*pip install -U amplifier-storage-sqlite"):
+    with pytest.raises(StoreConflict, match=r"newer version.*pip install -U amplifier amplifier-storage-sqlite"):
         open_sqlite({"path": path})
 
 

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from amplifier_core.testing import VirtualClock
+from amplifier_foundation.background.outages import Outage
+
 from ..conftest import playbook
 
 OpenBench = Callable[..., Any]
@@ -57,6 +60,15 @@ async def test_a_clock_that_is_set_back_in_an_outage_prolongs_no_pause(open_benc
         bench.clock.set_back(36_000)
         await bench.until("completed", step=1)
         assert bench.clock.monotonic() < 36_000
+
+
+def test_a_machine_that_was_suspended_meanwhile_waits_no_longer() -> None:
+    clock, outage = VirtualClock(), Outage()
+    outage.add("delivery", clock, 18_000)
+    clock.set_back(3_600)
+    assert outage.seconds_left(clock) == 18_000
+    clock.set_back(-3_600 - 28_800)  # the wall clock went on, the monotonic one stood still
+    assert outage.seconds_left(clock) == 0
 
 
 async def test_a_provider_that_says_when_is_asked_then_and_by_nobody_before(open_bench: OpenBench, flaky: Any) -> None:
