@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import traceback
 from enum import StrEnum
+from inspect import getargvalues
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from .errors import PluginError
@@ -177,11 +178,13 @@ def as_failure(error: BaseException) -> BaseException:
 
 
 def _is_at_signal(error: BaseException) -> bool:
-    """Return whether a signal handler of this process has raised an error."""
-    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
-    called = [each if hasattr(each, "__code__") else getattr(each, "func", type(each).__call__) for each in handlers]
-    codes = {getattr(each, "__code__", None) for each in called}
-    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+    """Return whether a signal handler has raised an error: Python calls it with the frame that it interrupts."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for interrupted, called in pairwise(frames):
+        names, rest, _, values = getargvalues(called)
+        if any(each is interrupted for each in (*map(values.get, names), *values.get(rest or "", ()))):
+            return True
+    return False
 
 
 def _place_of(error: BaseException) -> str:

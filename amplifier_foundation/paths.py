@@ -102,23 +102,28 @@ def make_private(folder: Path) -> Path:
 
 
 def unusable_error(path: Path, error: OSError) -> StoreUnavailable:
-    """Return the error for a file or folder that cannot be used; it names the other user who owns it, or one above.
-
-    A folder is only to be made yours if it lies in one of yours: AMPLIFIER_HOME may be any folder.
-    """
+    """Return the error for a file or folder that cannot be used; it names the other user who owns it, or one above."""
     home, user = data_home(), os.geteuid()
     for each in (path, *path.parents):
         with suppress(OSError):
             owner = each.stat().st_uid
             if each.is_relative_to(home) and owner != user:
-                remedy = f"Set {_VARIABLE} to a folder of yours"
-                if owner == 0 and user in (home.stat().st_uid, home.parent.stat().st_uid):
-                    remedy = f"Make it yours: sudo chown -R {user}:{os.getegid()} {home}"
                 why = f"{'it' if each == path else each} belongs to {_user(owner)}"
-                return StoreUnavailable(path, f"cannot be used ({error.strerror}): {why}. {remedy}")
+                return StoreUnavailable(path, f"cannot be used ({error.strerror}): {why}. {own_remedy(owner)}")
     return StoreUnavailable(
         path, f"cannot be used ({error.strerror}). Make it writable, or set {_VARIABLE} to a folder that is"
     )
+
+
+def own_remedy(owner: int = 0) -> str:
+    """Return what helps this user with files of another user, `owner`, in the data folder.
+
+    They are only to be made the user's if they are root's, in a folder of the user: AMPLIFIER_HOME may be any folder.
+    """
+    home, user = data_home(), os.geteuid()
+    if owner == 0 != user and user in (home.stat().st_uid, home.parent.stat().st_uid):
+        return f"Make it yours: sudo chown -R {user}:{os.getegid()} {home}"
+    return f"Set {_VARIABLE} to a folder of yours"
 
 
 def require_open_home() -> None:

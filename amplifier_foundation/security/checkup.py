@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from amplifier_core.errors import AmplifierError
 
-from ..paths import data_home, unusable_error
+from ..paths import data_home, own_remedy, unusable_error
 from .trust import VARIABLE, find_problem, is_checked
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def check_files(folder: Path) -> Iterator[Finding]:
     if closed:
         rest = f", and {len(closed) - 1} more of the data folder" if len(closed) > 1 else ""
         fact = f"{closed[0]} belongs to another user{rest}"
-        yield Finding("files", "weak", fact, f"sudo chown -R {os.getuid()}:{os.getgid()} {home}")
+        yield Finding("files", "weak", fact, own_remedy())
     if not opened and not changeable and not strange and not closed:
         yield Finding("files", "ok", f"only you can open {home}, and change what amplifier obeys in {folder}")
 

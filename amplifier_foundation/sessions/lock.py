@@ -8,7 +8,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import sys
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
@@ -187,19 +186,22 @@ def missing_conflict(owner: Mapping[str, Any]) -> SessionConflict:
 
 
 def _has_open(pid: Any, paths: Iterable[Path]) -> bool:
-    """Return whether process `pid` is there and, where the system shows that, has one of these files open."""
+    """Return whether process `pid` is there and, as far as the system shows that, has one of these files open."""
     try:
         os.kill(int(pid), 0)
-        if sys.platform != "linux":
-            return True
-        files = [path.stat() for path in paths]
+    except (ProcessLookupError, TypeError, ValueError):
+        return False
+    except PermissionError:  # of another user
+        return True
+    files = {path.name: path for path in paths}
+    try:
         for each in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(FileNotFoundError):  # closed since
-                found = each.stat()
-                if any(os.path.samestat(file, found) for file in files):
+                file = files.get(each.readlink().name)  # no other file is looked at: its file system may hang
+                if file is not None and os.path.samestat(file.stat(), each.stat()):
                     return True
-    except (OSError, TypeError, ValueError):
-        return False
+    except OSError:  # of a process that keeps that to itself, or no Linux
+        return True
     return False
 
 

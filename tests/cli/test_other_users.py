@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0 or SETPRIV is None, reason="on
 
 def as_user(*command: str) -> subprocess.CompletedProcess[str]:
     """Run a command, or `-c` some code, to which other users' files are closed."""
-    privileges = [str(SETPRIV), "--bounding-set=-dac_override,-dac_read_search"]
+    privileges = [str(SETPRIV), "--bounding-set=-dac_override,-dac_read_search,-sys_ptrace"]
     module = [] if command[0] == "-c" else ["-m", "amplifier_foundation"]
     return subprocess.run(
         [*privileges, sys.executable, *module, *command],
@@ -66,7 +66,8 @@ def test_the_doctor_names_files_of_another_user(background: Path, home: Path) ->
     done = as_user("doctor", "--json")
     assert done.returncode == exits.FAILED
     assert f"{home}/locks/up-1.lock belongs to another user" in done.stdout
-    assert f"sudo chown -R 0:0 {home}" in done.stdout
+    assert "Set AMPLIFIER_HOME to a folder of yours" in done.stdout
+    assert "chown" not in done.stdout  # nobody is told to make a folder root's
 
 
 @pytest.mark.parametrize("command", ["run hi", "ps", "doctor"])
@@ -89,6 +90,28 @@ def test_a_process_of_another_user_is_not_taken_for_ended(home: Path) -> None:
     os.chown(lock, OTHER, OTHER)
     done = as_user("-c", "from amplifier_foundation.sessions.presence import is_gone; print(is_gone('1-a'))")
     assert (done.stdout, lock.exists()) == ("False\n", True)
+
+
+KEEPS_ITS_FILES = """
+import ctypes, sys
+from amplifier_foundation.sessions.lock import owner_lock
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: /proc/PID/fd is closed to others
+with owner_lock({"projects": ["/p"]}):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_process_that_keeps_its_files_to_itself_is_not_taken_for_a_missing_one(home: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", KEEPS_ITS_FILES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        look = "from amplifier_foundation.sessions.lock import is_missing, running_owner"
+        done = as_user("-c", f"{look}; print(is_missing(running_owner('/p')))")
+        process.communicate()
+    assert (done.stdout, done.stderr) == ("False\n", "")
 
 
 def test_what_root_left_in_a_folder_of_yours_is_made_yours(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import functools
 import re
 import signal
@@ -244,13 +245,18 @@ async def test_a_name_that_is_no_string_is_refused(coordinator: ModuleCoordinato
     assert coordinator.get("tools") == {}
 
 
+def leave_once(number: int, *rest: object) -> None:
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(7)
+
+
 class Leaving:
     def __call__(self, number: int, frame: object) -> None:
         sys.exit(7)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="the system has no SIGUSR1")
-@pytest.mark.parametrize("handler", [leave, Leaving(), Leaving().__call__, functools.partial(leave)])
+@pytest.mark.parametrize("handler", [leave, leave_once, Leaving(), Leaving().__call__, functools.partial(leave)])
 async def test_an_exit_at_a_signal_during_clean_up_is_the_programs_own(
     coordinator: ModuleCoordinator, handler: Any
 ) -> None:
@@ -264,6 +270,21 @@ async def test_an_exit_at_a_signal_during_clean_up_is_the_programs_own(
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert order == ["first"]
+
+
+async def test_an_exit_below_code_that_no_signal_calls_is_the_modules(
+    coordinator: ModuleCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Odd(enum.Enum):
+        ONE = 1
+
+        @classmethod
+        def _missing_(cls, value: object) -> None:
+            sys.exit(5)
+
+    coordinator.register_cleanup(lambda: Odd(9))
+    await coordinator.cleanup()
+    assert "called exit(5), which a module may not do" in caplog.text
 
 
 async def test_a_clean_up_may_register_another(coordinator: ModuleCoordinator) -> None:

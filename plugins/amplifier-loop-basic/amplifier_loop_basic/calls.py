@@ -146,8 +146,8 @@ class ToolCalls:
                 return await self._report_result(running, result)
             return make_content(result)
         except (TypeError, ValueError, RecursionError) as error:
-            text = f"Error: {call.name} has run, and its result cannot be written as JSON: {error}"
-            return await self._report_error(running, type(error).__name__, text)
+            text = f"Error: {call.name} has run, and its result cannot be written as JSON: {text_of(error)}"
+            return await self._report_error(running, type(error).__name__, _hide_secrets(text))
 
     async def _attempt(self, running: RunningCall) -> ToolResult:
         """Ask the hooks, then run the tool; `running` gets the input after changes of the hooks."""
@@ -218,11 +218,14 @@ def _goes_on(task: asyncio.Task[Any]) -> bool:
 
 def _describe(error: BaseException) -> str:
     """Return an error for the model, without secrets; of a group, also the errors in it."""
-    text = f"Error: {type(error).__name__}{': ' if (said := text_of(error)) else ''}{said}"
+    return _hide_secrets(f"Error: {type(error).__name__}{': ' if (said := text_of(error)) else ''}{said}")
+
+
+def _hide_secrets(text: str) -> str:
     with suppress(ImportError):  # another kernel has no such function
         from amplifier_core.utils.secrets import redact_text
 
-        text = redact_text(text)
+        return redact_text(text)
     return text
 
 

@@ -239,7 +239,7 @@ class Mute:
     """An object that cannot be shown."""
 
     def __str__(self) -> str:
-        raise LookupError("no words")
+        raise LookupError("no words, but sk-ant-api03-abcdefghijklmnop")
 
     __repr__ = __str__
 
@@ -258,7 +258,9 @@ async def test_a_result_that_cannot_be_shown_is_the_error_of_its_tool(room: Any,
         room.on("tool:post", action="continue")
     room.tool("odd", answer)
     assert await room.run("go", room.calls("odd"), "done") == "done"
-    assert room.results() == [("1", "Error: odd has run, and its result cannot be written as JSON: no words")]
+    assert room.results() == [
+        ("1", "Error: odd has run, and its result cannot be written as JSON: no words, but [REDACTED]")
+    ]
 
 
 @pytest.mark.parametrize(

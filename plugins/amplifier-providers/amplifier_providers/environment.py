@@ -18,7 +18,18 @@ def explain_environment(error: Exception) -> tuple[str, str] | None:
         named = " and ".join(name for name in set_here if os.environ.get(name, "").startswith("socks"))
         named = named or "the system's proxy"
         return f"a SOCKS proxy ({named}) needs a package", f"Run: pip install 'httpx[socks]', or unset {named}."
-    if isinstance(error, OSError) and (file := os.environ.get(_CERTIFICATES)):
+    file = os.environ.get(_CERTIFICATES)
+    if file and isinstance(error, OSError) and not _holds_certificates(file):
         problem = f"{_CERTIFICATES}={file} holds no certificates that can be read ({error.strerror or error})"
         return problem, f"Correct or unset {_CERTIFICATES}."
     return None
+
+
+def _holds_certificates(file: str) -> bool:
+    import ssl
+
+    try:
+        ssl.create_default_context(cafile=file)
+    except OSError:
+        return False
+    return True

@@ -174,6 +174,17 @@ async def test_an_unreadable_file_of_certificates_is_named(
     assert vars(caught.value)["remedy"] == "Correct or unset SSL_CERT_FILE."
 
 
+async def test_readable_certificates_are_not_blamed_for_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", pytest.importorskip("certifi").where())
+    provider = EchoProvider(Settings(), ModuleCoordinator(session_id="test").hooks, key="key-1", address=None)
+    provider.begin(lambda: (tmp_path / "credentials").read_text())
+    with pytest.raises(ConfigurationError, match="credentials") as caught:
+        await provider.complete(REQUEST)
+    assert "SSL_CERT_FILE" not in str(caught.value)
+
+
 async def test_closing_closes_the_client_once_it_is_there() -> None:
     provider = make(ModuleCoordinator(session_id="test"))
     clients: list[Echo] = []
