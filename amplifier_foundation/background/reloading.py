@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amplifier_core.clock import SystemClock, wait_for
-from amplifier_core.errors import AmplifierError, StoreUnavailable
+from amplifier_core.errors import AmplifierError, SessionNotFound, StoreError
 
 from ..paths import data_home
 from ..security import NotTrusted, TrustUnreadable
 from ..security.trust_ledger import Ledger
 from ..sessions.failures import describe_failure
 from .log_events import BACKGROUND_RELOADED
-from .undeclared import find_undeclared
+from .undeclared import find_undeclared, remember_declared
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -64,9 +64,10 @@ class Reloading:
         self._asked.set()
 
     async def tell_undeclared(self, running: Sequence[Up]) -> None:
-        """Tell of the events that wait for names that these bundles no longer declare. Raises `StoreUnavailable`."""
-        for each in await find_undeclared(self._store, [(up.bundle, up.project) for up in running]):
-            self._tell(str(each))
+        """Tell of the events that wait for names that these bundles no longer declare; an outage tells nothing."""
+        with suppress(StoreError):  # the status tells of the store
+            for each in await find_undeclared(self._store, [(up.bundle, up.project) for up in running]):
+                self._tell(str(each))
 
     async def run(self) -> None:
         """Look at the bundles' files until cancelled."""
@@ -89,7 +90,7 @@ class Reloading:
         """Load a bundle and run its declarations; return whether nothing more can be done until it changes again."""
         path = up.bundle.source_path
         assert path is not None  # what is watched was read from a file
-        is_over = True
+        is_over, digest = True, up.bundle.digest
         try:
             bundle = await self._load(path)
             if bundle.digest == up.bundle.digest and id(up) not in self._failures:  # a failure may have stopped some
@@ -112,10 +113,13 @@ class Reloading:
             up.manager.wake()
             text = f"{path} has changed: {', '.join(changed) or 'nothing that runs'}"
         self._tell(text)
-        with suppress(StoreUnavailable):  # the status tells of the store
+        if up.bundle.digest != digest:
+            with suppress(StoreError, SessionNotFound):  # the bundle has another name
+                await remember_declared(self._store, up.bundle, up.project)
+        with suppress(StoreError):
             data = {"project": up.project, "bundle": up.bundle.name, "text": text}
             await up.router.emit(BACKGROUND_RELOADED, data, project=up.project)
-            await self.tell_undeclared([up])
+        await self.tell_undeclared([up])
         return is_over
 
 

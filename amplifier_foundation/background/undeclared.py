@@ -12,13 +12,17 @@ from .keys import RUNS, queue_key
 from .lifecycle import read_wish
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
     from pathlib import Path
+    from typing import Any
 
     from amplifier_core.storage import DurableStore
 
     from ..bundle.model import Bundle
     from .lifecycle import Wish
+
+DECLARED = "declared"
+"""In the metadata of the session above a bundle's background sessions: the file that declared each, by its name."""
 
 
 class UndeclaredQueue(NamedTuple):
@@ -41,25 +45,45 @@ class UndeclaredQueue(NamedTuple):
 
 
 async def source_of(store: DurableStore, project: str, queue: str) -> str:
-    """Return the file of the bundle that declared a queue, the `bundle.md` of the project where that is unknown."""
+    """Return the file of the bundle that last ran a queue, '' where that is unknown."""
     from .up import root_id
 
+    bundle, _, name = queue.rpartition("/")
     try:
-        source = (await store.get(root_id(queue.rpartition("/")[0], project))).bundle_source
+        metadata = (await store.get(root_id(bundle, project))).metadata
     except SessionNotFound:  # its events were fired by hand, and it has never run
-        source = ""
-    return source or f"{project}/bundle.md"
+        return ""
+    return str(metadata.get(DECLARED, {}).get(name, ""))
+
+
+def declaring(bundle: Bundle, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of the session above a bundle's background sessions, with the file that declares each.
+
+    The names that are gone stay: several files of a folder may have a bundle of one name, and each has its own.
+    """
+    here = dict.fromkeys((each.name for each in bundle.background_sessions), str(bundle.source_path or ""))
+    return {**metadata, DECLARED: {**metadata.get(DECLARED, {}), **here}}
+
+
+async def remember_declared(store: DurableStore, bundle: Bundle, project: str) -> None:
+    """Store that a bundle which runs declares other background sessions by now."""
+    from .up import root_id
+
+    root = await store.get(root_id(bundle.name, project))
+    await store.update(root.session_id, metadata=declaring(bundle, root.metadata))
 
 
 async def find_undeclared(store: DurableStore, bundles: Collection[tuple[Bundle, str]]) -> list[UndeclaredQueue]:
-    """Return the queues with waiting events that these bundles, each with its project, declare no more."""
+    """Return the queues with waiting events that these bundles, each with its project, declare no more.
+
+    A queue belongs to the file that last ran it. One that never ran, or that an earlier version ran, belongs to nobody.
+    """
     declared = {
         (project, queue_key(bundle.name, each.name))
         for bundle, project in bundles
         for each in bundle.background_sessions
     }
     sources = {(project, _follow(bundle.source_path)) for bundle, project in bundles}
-    names = {(project, bundle.name): str(bundle.source_path) for bundle, project in bundles}
     waiting = Counter[tuple[str, str]]()
     for counted in await store.delivery_counts():
         waiting[counted.project, counted.queue] += counted.counts.get("pending", 0)
@@ -67,8 +91,8 @@ async def find_undeclared(store: DurableStore, bundles: Collection[tuple[Bundle,
     for (project, queue), count in sorted(waiting.items()):
         if count == 0 or queue == RUNS or (project, queue) in declared:
             continue
-        source = names.get((project, queue.rpartition("/")[0])) or await source_of(store, project, queue)
-        if (project, _follow(source)) in sources:
+        source = await source_of(store, project, queue)
+        if source and (project, _follow(source)) in sources:
             wish = await read_wish(store, project, queue)
             found.append(UndeclaredQueue(project, queue, count, wish, source))
     return found

@@ -36,6 +36,7 @@ from .retention import purging
 from .stalling import reporting_stalls
 from .store_upkeep import looking_after
 from .tasks import run_beside
+from .undeclared import declaring
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -255,8 +256,10 @@ async def _root_session(
 
 async def _store_root(prepared: PreparedBundle, store: DurableStore, session_id: str, project: str) -> None:
     try:
-        record = await store.get(session_id)
-        await store.update(session_id, **resume_changes(record), bundle_digest=prepared.bundle.digest)
+        changes = resume_changes(await store.get(session_id))
+        changes["metadata"] = declaring(prepared.bundle, changes["metadata"])
+        await store.update(session_id, **changes, bundle_digest=prepared.bundle.digest)
     except SessionNotFound:
+        fields = {"name": prepared.bundle.name, "project": project, "metadata": declaring(prepared.bundle, {})}
         with suppress(SessionExists):  # another host was faster
-            await store.create(new_record(prepared, session_id, name=prepared.bundle.name, project=project))
+            await store.create(new_record(prepared, session_id, **fields))

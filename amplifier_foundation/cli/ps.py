@@ -48,7 +48,8 @@ async def ps(ctx: click.Context, as_json: bool) -> None:
     try:
         async with use_inbox(storage_plugins(ctx)) as store:
             overview = await read_overview(store, processes)
-            undeclared = await read_undeclared(store, partial(plugins_of, ctx), overview)
+            if not as_json:  # which has no place for them
+                undeclared = await read_undeclared(store, partial(plugins_of, ctx), overview)
     except StoreError as error:
         if not processes.running:
             raise

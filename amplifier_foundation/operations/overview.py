@@ -112,20 +112,23 @@ async def read_undeclared(
 ) -> list[UndeclaredQueue]:
     """Return the queues of an overview whose events wait for a background session that its bundle declares no more.
 
-    Bundles are only loaded for queues that nothing runs; one that cannot be loaded tells nothing. Blocks on
-    their files. Raises `StoreError`.
+    Bundles are only loaded for queues that nothing runs and whose bundle has run; one that cannot be loaded tells
+    nothing. Blocks on their files. Raises `StoreError`.
     """
     idle = [row for row in overview.background_sessions if row["waiting"] and row["state"] == "not running"]
     if not idle:
         return []
     from ..background.undeclared import find_undeclared, source_of
+
+    sources = {(row["project"], await source_of(store, row["project"], row["queue"])) for row in idle}
+    known = sorted((project, source) for project, source in sources if source)
+    if not known:
+        return []
     from .loading import load_to_look, read_trusted_settings
 
     plugins = load_plugins()
     bundles: list[tuple[Bundle, str]] = []
-    for project, source in sorted(
-        {(row["project"], await source_of(store, row["project"], row["queue"])) for row in idle}
-    ):
+    for project, source in known:
         with suppress(AmplifierError, OSError):
             settings, _ = read_trusted_settings(Path(project))
             bundles.append((load_to_look(source, plugins, settings, Path(project)), project))

@@ -110,6 +110,22 @@ def test_what_waits_for_a_name_that_is_gone_is_told_until_it_is_discarded(
     assert say("ps") == "Nothing runs. Start with: amplifier up BUNDLE\n"
 
 
+def test_events_of_another_bundle_of_the_folder_are_not_called_undeclared(
+    background: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other, twin = (background.with_name(name) for name in ("other.md", "twin.md"))
+    other.write_text(background.read_text().replace("name: echo", "name: other"))
+    twin.write_text(background.read_text().replace("name: asked", "name: night"))
+    assert invoke(["-q", "up", "--once"]) == exits.OK
+    assert invoke(["trigger", "fire", "--bundle", "other.md", "asked"]) == exits.OK  # nobody has run it
+    assert invoke(["-q", "up", "--once", "twin.md"]) == exits.OK
+    assert invoke(["trigger", "fire", "--bundle", "twin.md", "night"]) == exits.OK
+    capsys.readouterr()
+    for command in (["ps"], ["trigger", "list"], ["trigger", "list", "--bundle", "twin.md"], ["up", "--once"]):
+        assert invoke(command) == exits.OK
+        assert "no longer declares" not in "".join(capsys.readouterr()), command
+
+
 @pytest.mark.parametrize(("seconds", "code"), [(0, exits.OK), (120, exits.FAILED)], ids=["it starts", "it hangs"])
 def test_a_process_that_does_not_answer_is_named(
     background: Path, home: Path, capsys: pytest.CaptureFixture[str], seconds: int, code: int

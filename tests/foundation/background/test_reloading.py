@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from amplifier_core.errors import StoreConflict, StoreError, StoreUnavailable
 from amplifier_core.plugins import Plugins
-from amplifier_core.storage import DurableStore
+from amplifier_core.storage import DeliveryCounts, DurableStore
+from amplifier_core.testing import MemoryStore
 from amplifier_foundation import load_bundle
 from amplifier_foundation.background import reloading
 from amplifier_foundation.background.reloading import Reloading
@@ -104,6 +106,22 @@ async def test_events_that_wait_for_a_name_that_is_gone_are_told(
             f"1 event waits for demo/one (paused), which {path} no longer declares. Give it that name again to handle "
             "it, or discard it with: amplifier trigger drop demo/one"
         )
+
+
+@pytest.mark.parametrize("failure", [StoreUnavailable, StoreConflict])
+async def test_a_store_in_an_outage_ends_no_process_that_would_tell_what_waits(
+    failure: type[StoreError], tmp_path: Path, plugins: Plugins
+) -> None:
+    class Failing(MemoryStore):
+        async def delivery_counts(self, **wanted: Any) -> list[DeliveryCounts]:
+            raise failure(tmp_path, "cannot be read now")
+
+    path = write(tmp_path / "bundle.md", "one")
+    async with watched(path, Failing(), plugins) as watching:
+        await watching.reloading.tell_undeclared([watching.up])
+        write(path, "two")
+        assert await watching.told.get() == f"{path} has changed: one, two"
+        await watching.up.manager.fire("two")
 
 
 async def test_a_bundle_that_cannot_be_loaded_changes_nothing_and_is_told_once(
