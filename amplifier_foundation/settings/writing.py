@@ -57,13 +57,15 @@ def change_list(
     """Change a list in the file of a scope while no other process does; return it before and after.
 
     `change` gets a copy, empty where nothing is set; an empty answer removes the setting, and one that is equal writes
-    nothing. Raises the errors of `write_setting`.
+    nothing. Raises the errors of `write_setting`, and `SettingNotWritten` for a value that is not a list.
     """
     file, keys = settings_file(scope, folder), keys_of(path)
     with _exclusive(file, scope):
         text, data = _read(file)
         found = get_nested(data, keys, None)
-        before = list(found) if isinstance(found, list) else []
+        if found is not None and not isinstance(found, list):
+            raise SettingNotWritten(file, f"'{format_path(keys)}' is not a list. Write one there by hand")
+        before = found or []
         after = change(list(before))
         if after and after != before:
             _refuse_ignored(scope, file, keys, after)

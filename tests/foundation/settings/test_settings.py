@@ -631,6 +631,19 @@ def test_processes_that_change_a_list_at_once_lose_nothing(home: Path, project: 
     assert (sorted(before), after, (home / "settings.yaml").read_text()) == (rules, [], "")
 
 
+@pytest.mark.parametrize("value", ["Bash(ls)", {"Bash": "ls"}, 0])
+def test_a_value_that_is_no_list_is_not_replaced_by_one(value: Any, home: Path, project: Path) -> None:
+    from amplifier_foundation.security.policies import remember_rule
+
+    file = home / "settings.yaml"
+    home.mkdir()
+    file.write_text(json.dumps({"permissions": {"allow": value}}))
+    before = file.read_bytes()
+    with pytest.raises(SettingNotWritten, match=r"settings\.yaml: 'permissions\.allow' is not a list\. Write one there"):
+        remember_rule("Bash(pwd)")
+    assert file.read_bytes() == before
+
+
 # what others rely on
 
 
