@@ -17,7 +17,7 @@ from .copying import BACKUPS, back_up, backups_of, flush, new_backup, stamp
 from .faults import damage_error, is_locked, translate_errors
 from .message_search import clear_index
 from .opening import check, connect, make_whole, place_of, require_place, restrict
-from .schema import APPLICATION_ID
+from .schema import APPLICATION_ID, checked_version
 from .values import unplain
 
 if TYPE_CHECKING:
@@ -140,6 +140,7 @@ class SqliteAdministration:
             with closing(sqlite3.connect(new)) as db:
                 if _number(db, "application_id") != APPLICATION_ID:  # an empty file would become an empty store
                     raise damage_error(source, "is not a backup of a store")
+                checked_version(db, source)
             make_whole(new)  # of this version, or an error before anything is replaced
             if self.path.exists():
                 self._fold_log()

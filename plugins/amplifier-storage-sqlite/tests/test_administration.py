@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import stat
 import subprocess
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core.documents import DocumentChange
-from amplifier_core.errors import BackupNotFound, StoreDamaged, StoreUnavailable
+from amplifier_core.errors import BackupNotFound, StoreConflict, StoreDamaged, StoreUnavailable
 from amplifier_core.storage import SessionRecord, StoreAdministration, administration_of
 from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_storage_sqlite import administer_sqlite, open_sqlite
@@ -253,6 +254,17 @@ async def test_what_is_no_store_is_not_restored(
         administration.restore(path.with_name("missing.db"))
     assert path.read_bytes() == before
     assert sorted(each.name for each in path.parent.iterdir()) == ["bad.db", "store.db"]
+
+
+async def test_a_backup_of_a_newer_version_is_named_and_not_restored(
+    path: Path, administration: SqliteAdministration
+) -> None:
+    await open_sqlite({"path": path}).close()
+    backup = administration.backup()
+    with closing(sqlite3.connect(backup)) as db:
+        db.execute("PRAGMA user_version = 999")
+    with pytest.raises(StoreConflict, match=rf"{re.escape(str(backup))}: .*newer version \(schema 999"):
+        administration.restore()
 
 
 async def test_the_log_of_a_damaged_store_is_not_written_into_the_restored_one(
