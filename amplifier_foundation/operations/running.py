@@ -176,7 +176,8 @@ def wake(project: str, queue: str) -> bool:
     if owner is None:
         return False
     with suppress(SessionConflict):  # it is starting
-        return bool(ask(owner, "wake", project=project, name=queue.rpartition("/")[2], queue=queue))
+        answer = ask(owner, "wake", project=project, name=queue.rpartition("/")[2], queue=queue)
+        return answer is not False  # a process of an earlier version tells nothing
     return True
 
 
