@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from amplifier_core.errors import DeliveryConflict, SessionConflict
+from amplifier_core.errors import SessionConflict
 from amplifier_core.storage import Inbox
 
 from .acting import record_act
@@ -74,9 +73,9 @@ async def withdraw_questions(store: SessionStore, actor: Actor, session_ids: Col
     for each, woken in await _read_questions(store):
         assert isinstance(store, Inbox)
         if woken in session_ids:
-            with suppress(DeliveryConflict):  # an answer was faster, or another question of the same event
-                [delivery] = [one for one in await store.find_deliveries(each.delivery_id) if one.session_id == woken]
-                await drop_deliveries(store, actor, [delivery], f"its session {woken} was deleted")
+            [delivery] = [one for one in await store.find_deliveries(each.delivery_id) if one.session_id == woken]
+            async for _ in drop_deliveries(store, actor, [delivery], f"its session {woken} was deleted"):
+                pass  # of a conflict, an answer was faster, or another question of the same event
         elif each.session_id in session_ids:
             await make_due(store, each.delivery_id)
         else:

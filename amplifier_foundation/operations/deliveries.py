@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from amplifier_core.errors import AmplifierError, DeliveryNotFound, SessionConflict, SessionNotFound
+from amplifier_core.errors import AmplifierError, DeliveryConflict, DeliveryNotFound, SessionConflict, SessionNotFound
 
 from .acting import record_act
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
     from amplifier_core.storage import Delivery, DurableStore
 
@@ -119,14 +119,17 @@ async def find_uncertain(store: DurableStore, deliveries: Iterable[Delivery]) ->
 
 
 async def drop_deliveries(
-    store: DurableStore, actor: Actor, deliveries: Sequence[Delivery], reason: str
-) -> list[Delivery]:
-    """Discard dead or waiting deliveries; return them as they are stored now."""
-    dropped = []
-    for each in deliveries:
-        dropped.append(await store.drop(each.delivery_id, reason=reason))
+    store: DurableStore, actor: Actor, deliveries: Iterable[Delivery], reason: str
+) -> AsyncIterator[Delivery | DeliveryConflict]:
+    """Discard dead or waiting deliveries, each once; give each as it is stored now, or why it cannot be discarded."""
+    for delivery_id, each in {each.delivery_id: each for each in deliveries}.items():
+        try:
+            dropped = await store.drop(delivery_id, reason=reason)
+        except DeliveryConflict as error:  # it was claimed, answered or dropped meanwhile
+            yield error
+            continue
         await _record(store, actor, "trigger.drop", each, reason=reason)
-    return dropped
+        yield dropped
 
 
 async def _record(store: DurableStore, actor: Actor, act: str, delivery: Delivery, **facts: Any) -> None:

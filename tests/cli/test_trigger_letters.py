@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -109,6 +112,43 @@ def test_a_dropped_one_is_skipped_with_its_reason_and_may_still_be_retried(
     assert {(each.state, each.reason) for each in stored()} == {("skipped", "of no use")}
     ran(capsys, "retry", ids[0])
     assert [each.state for each in stored()] == ["pending", "skipped"]
+
+
+def test_what_is_named_twice_is_dropped_once(ids: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
+    ran(capsys, "retry", "--all")
+    out, err = ran(capsys, "drop", "b/a", ids[0], "b/a")
+    assert (out.count("is skipped: dropped by hand\n"), err) == (2, "")
+    assert {each.state for each in stored()} == {"skipped"}
+
+
+def test_what_cannot_be_dropped_keeps_back_nothing_else(
+    ids: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran(capsys, "drop", ids[0])
+    out, err = ran(capsys, "drop", *ids, code=exits.CONFLICT)
+    assert out == f"{ids[1][:8]} b/a: timer, tick 1 is skipped: dropped by hand\n"
+    assert err == f"not dropped: delivery '{ids[0]}' is skipped: it cannot be dropped\n"
+
+
+def test_a_process_of_an_earlier_version_is_said_to_handle_what_it_was_woken_for(
+    ids: Sequence[str], project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listening:
+        path = f"{folder}/socket"
+        listening.bind(path)
+        listening.listen()
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b'{"ok": true, "answer": null}\n')
+
+        with ThreadPoolExecutor(1) as pool, owner_lock({"projects": [str(project.resolve())], "socket": path}):
+            answering = pool.submit(answer)
+            out, _ = ran(capsys, "retry", ids[0])
+            answering.result()
+    assert "tick 2 is handled now" in out
 
 
 def test_ids_that_name_nothing_or_cannot_be_retried_change_nothing(

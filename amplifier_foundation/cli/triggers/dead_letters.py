@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from amplifier_core.errors import DeliveryNotFound
+from amplifier_core.errors import DeliveryConflict, DeliveryNotFound
 
 from ...operations.deliveries import (
     ALL,
@@ -20,6 +20,7 @@ from ...operations.deliveries import (
     summarize,
 )
 from ...operations.running import status_elsewhere, wake
+from .. import exits
 from ..app import (
     bundle_option,
     json_option,
@@ -139,8 +140,10 @@ async def retry(
 async def drop(ctx: click.Context, ids: tuple[str, ...], reason: str) -> None:
     """Discard dead or waiting events.
 
-    BUNDLE/NAME in place of an ID stands for all events of this folder that wait for that background session.
+    BUNDLE/NAME in place of an ID stands for all events of this folder that wait for that background session. The exit
+    code is 6 if one cannot be discarded, as one that is at work.
     """
+    is_conflict = False
     async with use_inbox(storage_plugins(ctx)) as store:
         chosen = await find_deliveries(store, [each for each in ids if "/" not in each])
         for queue in [each for each in ids if "/" in each]:
@@ -148,9 +151,14 @@ async def drop(ctx: click.Context, ids: tuple[str, ...], reason: str) -> None:
             if not waiting:
                 raise DeliveryNotFound(queue)
             chosen += waiting[::-1]
-        dropped = await drop_deliveries(store, person(), chosen, reason)
-    for each in dropped:
-        click.echo(f"{summarize(each)} is skipped: {reason}")
+        async for each in drop_deliveries(store, person(), chosen, reason):
+            if isinstance(each, DeliveryConflict):
+                is_conflict = True
+                click.echo(f"not dropped: {each}", err=True)
+            else:
+                click.echo(f"{summarize(each)} is skipped: {reason}")
+    if is_conflict:
+        ctx.exit(exits.CONFLICT)
 
 
 async def _place_of(ctx: click.Context, bundle_path: str | None) -> ProjectBundle:

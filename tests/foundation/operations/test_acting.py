@@ -47,7 +47,9 @@ async def test_who_retries_and_drops_a_delivery_is_found_by_its_id(store: Durabl
     [found] = await find_deliveries(store, [letter.delivery_id[:6]])
     due, uncertain = await retry_deliveries(store, ANN, [found])
     assert ([each.state for each in due], uncertain) == (["pending"], {})
-    await drop_deliveries(store, Actor("bob", "command line"), due, "key sk-proj-0123456789abcdefghijABCDEFGHIJ is out")
+    bob = Actor("bob", "command line")
+    async for _ in drop_deliveries(store, bob, due, "key sk-proj-0123456789abcdefghijABCDEFGHIJ is out"):
+        pass
 
     dropped, retried = await read_acts(store, letter.delivery_id)
     assert [each.name for each in (dropped, retried)] == ["operator:acted"] * 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from amplifier_core.errors import DeliveryNotFound
+from amplifier_core.errors import DeliveryConflict, DeliveryNotFound
 from amplifier_core.events import SessionEvent
 from amplifier_core.ids import host_of
 from amplifier_core.utils.secrets import redact_all
@@ -129,8 +129,12 @@ async def drop(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
 async def drop_all(desk: Desk, deliveries: Sequence[Delivery], reason: str) -> str:
     """Discard deliveries; return what became of them in words."""
     reason = reason.strip() or "dropped by hand"
-    dropped = await drop_deliveries(desk.store, Actor(desk.person, "dashboard"), deliveries, reason)
-    return f"{_count(dropped)} dropped."
+    done = [each async for each in drop_deliveries(desk.store, Actor(desk.person, "dashboard"), deliveries, reason)]
+    conflicts = [each for each in done if isinstance(each, DeliveryConflict)]
+    dropped = [each for each in done if not isinstance(each, DeliveryConflict)]
+    if not dropped and len(conflicts) == 1:
+        raise conflicts[0]
+    return f"{_count(dropped)} dropped." + "".join(f" Not dropped: {each}." for each in conflicts)
 
 
 def _count(deliveries: Sequence[Delivery]) -> str:
