@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+import time
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.errors import AmplifierError
 from amplifier_core.hookspecs import hookimpl
 
 if TYPE_CHECKING:
@@ -15,11 +17,18 @@ if TYPE_CHECKING:
     from amplifier_foundation.hookspecs import Serve, ServerContext
 
     from .config import PageConfig
-    from .desk import Desk
 
 OPTION = "the setting servers.dashboard.port"
 LOOK_EVERY = 1.0
 """Seconds between two looks whether the process with the page has ended."""
+PATIENCE = 5.0
+"""Seconds in which a process that has taken the port for the page is listed among those that run."""
+LONGEST_START = 15.0
+"""Seconds more while one of those does not answer."""
+
+
+class PageEnded(AmplifierError, RuntimeError):
+    """The page of another process has ended, so its address is free."""
 
 
 @hookimpl
@@ -30,14 +39,14 @@ def amplifier_register_server(register: Register[Serve]) -> None:
 
 @asynccontextmanager
 async def serve(config: Mapping[str, Any], context: ServerContext) -> AsyncIterator[str]:
-    """Serve the page while the block runs; give its address. Raises `PageConfigError`, `PortTaken`.
+    """Serve the page while the block runs; give its address. Raises `PageConfigError`, `PortTaken`, `PageEnded`.
 
     The address has no token: it may go to a log. `amplifier dashboard --link` makes a link. Where another process with
-    this data folder serves the page already, it is that one, and this process serves it when that has ended.
+    this data folder serves the page already, the address is that one. When its process ends, `PageEnded` ends the
+    block, and the page can be served here.
     """
-    from asyncio import to_thread
+    from asyncio import sleep, to_thread
 
-    from amplifier_foundation.background.tasks import run_beside
     from amplifier_foundation.operations.acting import person_here
     from amplifier_foundation.paths import find_project
 
@@ -48,40 +57,61 @@ async def serve(config: Mapping[str, Any], context: ServerContext) -> AsyncItera
     checked = read_config(config)
     desk = Desk(context.store, context.plugins, person_here("dashboard").name, find_project(), checked.read_only)
     async with AsyncExitStack() as stack:
-        try:
-            address = await stack.enter_async_context(serving(desk, checked, option=OPTION))
-        except PortTaken:
-            if (served := await to_thread(_find_page, checked)) is None:
-                raise
-            address = served
-            await stack.enter_async_context(run_beside(_take_over(desk, checked), "dashboard of another process"))
+        ends = time.monotonic() + PATIENCE
+        while True:
+            try:
+                address = await stack.enter_async_context(serving(desk, checked, option=OPTION))
+                break
+            except PortTaken:
+                found = await to_thread(_find_page, checked)
+                if found:
+                    address = found
+                    await stack.enter_async_context(_following(checked))
+                    break
+                if time.monotonic() > ends + (0.0 if found is None else LONGEST_START):
+                    raise
+            await sleep(LOOK_EVERY / 4)  # the process that has the port may be starting, or ending
         yield address
 
 
 def _find_page(config: PageConfig) -> str | None:
-    """Return the address of the page that another process of this data folder serves, with the process."""
+    """Return the address of the page that another process of this data folder serves, with the process.
+
+    '' while one does not answer, as at its start.
+    """
     from amplifier_core.errors import SessionConflict
     from amplifier_foundation.background.asking import ask
     from amplifier_foundation.sessions.lock import running_owners
 
     from .server import address_of
 
-    own = address_of(config, config.port)
+    own, found = address_of(config, config.port), None
     for owner in running_owners():
-        with suppress(SessionConflict):
-            if owner.get("pid") != os.getpid() and dict(ask(owner, "servers")).get("dashboard") == own:
-                return f"{own}, served by process {owner['pid']}"
-    return None
+        if owner.get("pid") != os.getpid():
+            try:
+                if dict(ask(owner, "servers")).get("dashboard") == own:
+                    return f"{own}, served by process {owner['pid']}"
+            except SessionConflict:
+                found = ""
+    return found
 
 
-async def _take_over(desk: Desk, config: PageConfig) -> None:
-    """Serve the page as soon as its address is free."""
-    from asyncio import Event, sleep
+@asynccontextmanager
+async def _following(config: PageConfig) -> AsyncIterator[None]:
+    """End the block with `PageEnded` as soon as the address of the page is free."""
+    from asyncio import TaskGroup, sleep
 
-    from .server import PortTaken, serving
+    from .server import is_free
 
-    while True:
-        await sleep(LOOK_EVERY)
-        with suppress(PortTaken):
-            async with serving(desk, config, option=OPTION):
-                await Event().wait()
+    async def watch() -> None:
+        while True:
+            await sleep(LOOK_EVERY)
+            if is_free(config):
+                raise PageEnded("the process that served the page has ended; this one serves it now")
+
+    async with TaskGroup() as group:
+        watching = group.create_task(watch())
+        try:
+            yield
+        finally:
+            watching.cancel()

@@ -58,6 +58,15 @@ def address_of(config: PageConfig, port: int) -> str:
     return f"{config.scheme}://{host}:{port}"
 
 
+def is_free(config: PageConfig) -> bool:
+    """Return whether something can listen at the page's address now."""
+    try:
+        _bind(config.host, config.port, "").close()
+    except PortTaken:
+        return False
+    return True
+
+
 def _bind(host: str, port: int, option: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

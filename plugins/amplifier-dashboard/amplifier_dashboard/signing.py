@@ -29,7 +29,8 @@ class Signer:
     def __init__(self, folder: Path) -> None:
         self._folder = make_private(folder)
         self._used = folder / "links"
-        self._key = _read_key(folder / "key")
+        with locked_folder(folder):  # what another process is writing is no rest
+            self._key = _read_key(folder / "key")
 
     def make_link(self, now: float) -> str:
         """Return a token that is good once."""
@@ -78,7 +79,7 @@ class Signer:
 
 
 def _read_key(path: Path) -> bytes:
-    """Return the key in a file; the first of several processes makes it."""
+    """Return the key in a file, which is made if there is none; whoever calls this has locked its folder."""
     with suppress(FileExistsError):
         made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(made, "wb") as file:  # noqa: PTH123 - it is a descriptor

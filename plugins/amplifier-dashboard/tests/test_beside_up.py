@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from socket import create_server
 from typing import TYPE_CHECKING
@@ -32,6 +34,7 @@ background_sessions:
     triggers: [{module: trigger-manual}]
 ---
 """
+FOLDERS = ("one", "two", "three")
 
 
 @contextmanager
@@ -71,6 +74,17 @@ def make_link(folder: Path, client: Client) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
 
+def prepare(folder: Path) -> None:
+    """Write a bundle in each of the folders, and the setting of a free port."""
+    with create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (folder / "home").mkdir(mode=0o700)
+    (folder / "home" / "settings.yaml").write_text(f"servers: {{dashboard: {{port: {port}}}}}\n", encoding="utf-8")
+    for name in FOLDERS:
+        (folder / name).mkdir()
+        (folder / name / "bundle.md").write_text(BUNDLE, encoding="utf-8")
+
+
 def test_a_running_up_serves_the_page(tmp_path: Path) -> None:
     (tmp_path / "bundle.md").write_text(BUNDLE, encoding="utf-8")
     (tmp_path / "home").mkdir(mode=0o700)
@@ -84,13 +98,7 @@ def test_a_running_up_serves_the_page(tmp_path: Path) -> None:
 
 
 def test_one_page_serves_all_that_run_with_a_data_folder_and_the_next_takes_over(tmp_path: Path) -> None:
-    with create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    (tmp_path / "home").mkdir(mode=0o700)
-    (tmp_path / "home" / "settings.yaml").write_text(f"servers: {{dashboard: {{port: {port}}}}}\n", encoding="utf-8")
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "bundle.md").write_text(BUNDLE, encoding="utf-8")
+    prepare(tmp_path)
     with ExitStack() as second:
         with running(tmp_path, "up", "one/bundle.md") as address:
             shared = second.enter_context(running(tmp_path, "up", "two/bundle.md"))
@@ -109,6 +117,24 @@ def test_one_page_serves_all_that_run_with_a_data_folder_and_the_next_takes_over
             time.sleep(0.05)
         else:
             raise AssertionError("nobody serves the page any more")
+        with running(tmp_path, "up", "--serve", "dashboard", "three/bundle.md") as third:
+            assert third == f"{address}, served by process {second_pid(tmp_path)}"
+
+
+def second_pid(folder: Path) -> int:
+    """Return the process of the folder `two`."""
+    environment = {**os.environ, "AMPLIFIER_HOME": str(folder / "home")}
+    listed = subprocess.run([*PROGRAM, "ps", "--json"], env=environment, capture_output=True, text=True, check=False)
+    owners = json.loads(listed.stdout)["data"]["processes"]
+    return next(int(each["pid"]) for each in owners if str(folder / "two") in each["projects"])
+
+
+def test_of_processes_that_start_together_one_serves_the_page(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    with ExitStack() as stack, ThreadPoolExecutor(3) as pool:
+        starts = [running(tmp_path, "up", "--serve", "dashboard", f"{name}/bundle.md") for name in FOLDERS]
+        addresses = sorted(pool.map(stack.enter_context, starts))
+    assert [each.startswith(f"{addresses[0]}, served by process ") for each in addresses] == [False, True, True]
 
 
 def test_a_port_that_another_program_has_is_told_with_the_setting(tmp_path: Path) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from socket import create_connection
 from ssl import create_default_context
+from threading import Event
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
@@ -34,6 +36,26 @@ if TYPE_CHECKING:
     from amplifier_dashboard.pages import Place
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+def test_a_key_that_is_being_written_is_not_thrown_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writes, may_write = Event(), Event()
+    make = secrets.token_bytes
+
+    def make_slowly(count: int) -> bytes:
+        if not writes.is_set():
+            writes.set()
+            may_write.wait(30)
+        return make(count)
+
+    monkeypatch.setattr(secrets, "token_bytes", make_slowly)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(Signer, tmp_path)
+        assert writes.wait(30)
+        second = pool.submit(Signer, tmp_path)
+        wait([second], timeout=0.3)  # it waits for the first one
+        may_write.set()
+        assert first.result().form_token("x") == second.result().form_token("x")
 
 
 class Client:
