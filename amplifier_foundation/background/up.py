@@ -260,6 +260,6 @@ async def _store_root(prepared: PreparedBundle, store: DurableStore, session_id:
         changes["metadata"] = declaring(prepared.bundle, changes["metadata"])
         await store.update(session_id, **changes, bundle_digest=prepared.bundle.digest)
     except SessionNotFound:
-        fields = {"name": prepared.bundle.name, "project": project, "metadata": declaring(prepared.bundle, {})}
+        name, metadata = prepared.bundle.name, declaring(prepared.bundle, {})
         with suppress(SessionExists):  # another host was faster
-            await store.create(new_record(prepared, session_id, **fields))
+            await store.create(new_record(prepared, session_id, name=name, project=project, metadata=metadata))

@@ -121,9 +121,7 @@ def test_what_is_named_twice_is_dropped_once(ids: Sequence[str], capsys: pytest.
     assert {each.state for each in stored()} == {"skipped"}
 
 
-def test_what_cannot_be_dropped_keeps_back_nothing_else(
-    ids: Sequence[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_dropped_keeps_back_nothing_else(ids: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
     ran(capsys, "drop", ids[0])
     out, err = ran(capsys, "drop", *ids, code=exits.CONFLICT)
     assert out == f"{ids[1][:8]} b/a: timer, tick 1 is skipped: dropped by hand\n"

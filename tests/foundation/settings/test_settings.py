@@ -639,7 +639,7 @@ def test_a_value_that_is_no_list_is_not_replaced_by_one(value: Any, home: Path, 
     home.mkdir()
     file.write_text(json.dumps({"permissions": {"allow": value}}))
     before = file.read_bytes()
-    with pytest.raises(SettingNotWritten, match=r"settings\.yaml: 'permissions\.allow' is not a list\. Write one there"):
+    with pytest.raises(SettingNotWritten, match=r"settings\.yaml: 'permissions\.allow' is not a list\. Write one"):
         remember_rule("Bash(pwd)")
     assert file.read_bytes() == before
 
