@@ -93,6 +93,8 @@ class LazyGroup(click.Group):
             if isinstance(found, click.Command):
                 return found
             problem = f"{entry.value} is no command of click"
+        if ctx.resilient_parsing:  # completions: the other commands are completed
+            return None
         raise PluginError(
             f"command '{cmd_name}' of {entry.dist} was not loaded: {problem}. Update or remove {entry.dist.name}"
         )
@@ -276,6 +278,8 @@ def _write_out(code: int) -> int:
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
+    except ValueError:
+        pass  # a tool has closed it
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # it is written there now
         if not isinstance(error, BrokenPipeError):

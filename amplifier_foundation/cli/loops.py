@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+from contextlib import suppress
 from functools import partial, wraps
 from types import coroutine
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -29,6 +30,8 @@ NAME_AFTER = 3.0
 """Seconds until a person is told what a command still waits for at its end."""
 GIVE_UP_AFTER = 10.0
 """Seconds for a task to end after its cancellation."""
+POOL_ENDS_WITHIN = 1.0
+"""Seconds for the threads of a loop's pool to end before the loop is closed."""
 left_tasks: set[asyncio.Task[Any]] = set()
 """Tasks that were given up: only the end of the process ends them."""
 
@@ -57,31 +60,60 @@ async def run_to_end(work: Coroutine[Any, Any, Result]) -> Result:
         return await work
     finally:
         ends = sys.modules.get("amplifier_core.process_ends")
-        if ends is not None:
-            await ends.finish_endings()
-        await _end_tasks()
+        try:  # each step is made, also when Ctrl-C ends the one before
+            if ends is not None:
+                await ends.finish_endings()
+        finally:
+            try:
+                await _end_tasks()
+            finally:
+                await _end_pool()
 
 
 async def _end_tasks() -> None:
-    """Cancel what a plugin has left running; what goes on is named, then given up."""
+    """Cancel what a plugin has left running; what goes on is named, then given up.
+
+    `asyncio.run` waits for no task from here on: a Ctrl-C within this function ends the process.
+    """
     import asyncio
 
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
-    try:
-        if left:
-            _, left = await asyncio.wait(left, timeout=NAME_AFTER)
-        if left:
-            from ..spawning.stalls import stack_of_task
+        task.add_done_callback(left_tasks.discard)
+        asyncio.tasks._unregister_task(task)  # else `asyncio.run` waits for it
+    left_tasks.update(left)
+    if left:
+        _, left = await asyncio.wait(left, timeout=NAME_AFTER)
+    if left:
+        from ..spawning.stalls import stack_of_task
 
-            where = "; ".join(sorted(stack_of_task(each) for each in left))
-            _say(f"waiting for what goes on although it was cancelled: {where}. Ctrl-C ends it")
-            _, left = await asyncio.wait(left, timeout=GIVE_UP_AFTER - NAME_AFTER)
-    finally:
-        left_tasks.update(left)
-        for task in left:
-            asyncio.tasks._unregister_task(task)  # else `asyncio.run` waits for it
+        where = "; ".join(sorted(stack_of_task(each) for each in left))
+        _say(f"waiting for what goes on although it was cancelled: {where}. Ctrl-C ends it")
+        await asyncio.wait(left, timeout=GIVE_UP_AFTER - NAME_AFTER)
+
+
+async def _end_pool() -> None:
+    """Let the threads of `asyncio.to_thread` end; those that do not are left to the end of the process, to be named."""
+    import asyncio
+    import threading
+
+    loop = asyncio.get_running_loop()
+    pool = getattr(loop, "_default_executor", None)
+    if pool is None:
+        return
+    loop._default_executor = None  # type: ignore[attr-defined] # else `asyncio.run` waits for it, and hears no Ctrl-C
+    ended = asyncio.Event()
+
+    def end() -> None:
+        pool.shutdown()
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(ended.set)
+
+    with suppress(RuntimeError, TimeoutError):  # no thread can be started, or it takes long
+        threading.Thread(target=end, daemon=True).start()
+        async with asyncio.timeout(POOL_ENDS_WITHIN):
+            await ended.wait()
 
 
 def name_threads() -> None:
@@ -100,7 +132,8 @@ def name_threads() -> None:
         signal.signal(signal.SIGINT, lambda *_: os._exit(exits.INTERRUPTED))
         timer = threading.Timer(NAME_AFTER, name)
         timer.daemon = True
-        timer.start()
+        with suppress(RuntimeError):  # no thread can be started
+            timer.start()
 
 
 def _say(text: str) -> None:

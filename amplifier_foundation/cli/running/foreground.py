@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import signal
 from concurrent.futures import Future
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .. import exits
 from ..loops import run_to_end
 from .hearing import MainThread, heard_at_once
 from .stopping import handler_of
@@ -35,6 +37,8 @@ class Foreground:
         self._main_thread = MainThread()
         self._is_asking = False
         self._on_press: Callable[[int, object], None] | None = None
+        self._has_ended = False
+        """Whether the program has ended: its loop waits for what plugins have left running."""
 
     def run(self, program: Coroutine[Any, Any, Result]) -> Result:
         """Run `program` to its end and return its result or raise its error; call this in the main thread."""
@@ -49,11 +53,17 @@ class Foreground:
 
     def _live(self, program: Coroutine[Any, Any, Result], outcome: Future[Result]) -> None:
         try:
-            outcome.set_result(asyncio.run(run_to_end(program)))
+            outcome.set_result(asyncio.run(run_to_end(self._note_end(program))))
         except BaseException as error:
             outcome.set_exception(error)
         finally:
             self._jobs.put(None)
+
+    async def _note_end(self, program: Coroutine[Any, Any, Result]) -> Result:
+        try:
+            return await program
+        finally:
+            self._has_ended = True
 
     def _do(self, function: Callable[[], Any], outcome: Future[Any]) -> None:
         try:
@@ -74,6 +84,8 @@ class Foreground:
             raise KeyboardInterrupt
         if self._on_press is not None:
             self._on_press(number, frame)
+        elif self._has_ended:
+            os._exit(exits.INTERRUPTED)
 
     async def call(self, function: Callable[[], Result]) -> Result:
         """Await `function()`, called in the main thread. Raises its errors, and `PressedInterrupt` at Ctrl-C."""
