@@ -91,7 +91,9 @@ def find_full_disk(error: BaseException) -> OSError | None:
 
 def find_denied(error: BaseException) -> errors.StoreUnavailable | None:
     """Return the error to tell for one that says that the data folder, or a file in it, is closed to this user."""
-    if not isinstance(error, PermissionError) or isinstance(error, errors.AmplifierError) or not error.filename:
+    if not isinstance(error, PermissionError) or isinstance(error, errors.AmplifierError):
+        return None
+    if not error.filename or isinstance(error.filename, int):  # a descriptor has no path
         return None
     path = Path(os.fsdecode(error.filename))
     return unusable_error(path, error) if path.is_relative_to(data_home()) else None

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -58,6 +59,7 @@ class Stopper:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.remove_signal_handler(number)
+        self._unheard = None  # nobody hears one of the last moment any more, and the end is on its way
 
     @property
     def is_asked(self) -> bool:
@@ -88,7 +90,8 @@ class Stopper:
         self._signals += 1
         if self._unheard is None:
             self._unheard = object()
-            _thread.start_new_thread(self._await_answer, (code, self._unheard))  # `threading` takes locks
+            with suppress(RuntimeError):  # no thread can be started: the third signal ends a blocked loop
+                _thread.start_new_thread(self._await_answer, (code, self._unheard))  # `threading` takes locks
         elif self._signals >= LAST:
             _end_blocked(code)
 

@@ -403,3 +403,8 @@ def test_the_empty_id_of_a_variable_that_is_not_set_is_no_new_session(capsys: py
         code, err = refused(capsys, *command)
         assert (code, "the id of the session is empty" in err) == (exits.USAGE, True)
     assert refused(capsys, "session", "tree", "")[0] == exits.USAGE
+
+
+def test_a_descriptor_that_is_closed_to_this_user_is_no_file_of_the_data_folder() -> None:
+    error = PermissionError(errno.EACCES, os.strerror(errno.EACCES), 3)
+    assert (exits.find_denied(error), exits.exit_code(error)) == (None, exits.FAILED)

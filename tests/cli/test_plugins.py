@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.shell_completion import ShellComplete
 
 from amplifier_core import entry_points
 from amplifier_core.errors import PluginRefused
@@ -21,7 +22,7 @@ from amplifier_core.loader import ModuleLoader
 from amplifier_core.plugin_marks import PAUSE
 from amplifier_core.plugins import load_plugins
 from amplifier_core.testing import MockCoordinator
-from amplifier_foundation.cli import _plugin_commands, exits, invoke
+from amplifier_foundation.cli import COMPLETE, _plugin_commands, cli, exits, invoke
 from amplifier_foundation.isolation.sandboxed_tools import make_mount
 from amplifier_foundation.packages.gate import Gate, read_disabled
 from amplifier_foundation.settings import write_setting
@@ -118,6 +119,17 @@ def test_a_command_that_cannot_be_loaded_is_named_with_its_package(
         _plugin_commands.cache_clear()
     assert code == exits.FAILED
     assert err == f"amplifier: command 'bad' of dist-bad 1.0 was not loaded: {problem}. Update or remove dist-bad\n"
+
+
+def test_a_command_that_cannot_be_loaded_leaves_the_completions_of_the_others(home: Path, site: Site) -> None:
+    site.install("dist-bad", {"amplifier.commands": {"session-bad": "bad:run"}}, {"bad.py": "raise OSError('gone')\n"})
+    _plugin_commands.cache_clear()
+    try:
+        complete = ShellComplete(cli, {}, "amplifier", COMPLETE).get_completions
+        assert [item.value for item in complete([], "sess")] == ["session"]
+        assert complete(["session-bad"], "") is not None
+    finally:
+        _plugin_commands.cache_clear()
 
 
 # listing

@@ -152,9 +152,11 @@ def test_the_third_signal_waits_for_nothing() -> None:
 
 
 BLOCKED = """
-import asyncio, os, signal, time
+import _thread, asyncio, os, signal, time
 from amplifier_foundation.cli import signals
 signals.GRACE = {grace}
+def refuse(*args):
+    raise RuntimeError("can't start new thread")
 async def hang():
     with signals.Stopper():
         for number in {numbers}:
@@ -179,6 +181,29 @@ def test_a_process_whose_loop_is_blocked_ends_at_the_third_signal_or_after_its_g
     assert done.stderr == (
         "amplifier: ended while something blocks it; accepted events are stored, and the next start goes on\n"
     )
+
+
+def test_signals_are_heard_where_no_thread_can_be_started() -> None:
+    then = "_thread.start_new_thread = refuse; os.kill(os.getpid(), 15); await asyncio.sleep(0)"
+    script = BLOCKED.format(grace=600, numbers=(), then=then)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "heard\n", "")
+
+
+def test_a_signal_of_the_last_moment_does_not_cut_the_end_off() -> None:
+    code = """
+import asyncio, os
+from amplifier_foundation.cli import signals
+signals.GRACE = 0.01
+async def end():
+    with signals.Stopper():
+        os.kill(os.getpid(), 15)
+    await asyncio.sleep(0.1)
+    print("ended")
+asyncio.run(end())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")
 
 
 def test_a_loop_that_hears_a_signal_has_all_the_time_to_stop() -> None:

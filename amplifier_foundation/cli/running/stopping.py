@@ -45,7 +45,7 @@ class Stops:
         self._presses = asyncio.Semaphore(0)
         self._is_cut = False
         self._own_cancellations = 0
-        """How often the turn has cancelled the task that it runs in: nobody else wants its end."""
+        """How often the turn has cancelled its own task and not taken it back: nobody else wants its end."""
 
     def press(self) -> None:
         """Record a press of Ctrl-C; call this in the thread of the event loop."""
@@ -87,7 +87,7 @@ class Stops:
                 result: Result = end.value
                 return result
             finally:
-                self._own_cancellations += max(0, task.cancelling() - before)
+                self._own_cancellations = max(0, self._own_cancellations + task.cancelling() - before)
             try:
                 step = partial(turn.send, (yield waiting_for))
             except BaseException as error:
