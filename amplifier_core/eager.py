@@ -5,12 +5,13 @@ A timer costs as much as a small mount (4 µs on CPython 3.11), and cannot end c
 
 from __future__ import annotations
 
+from contextlib import suppress
 from inspect import isawaitable
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine, Generator
+    from collections.abc import Awaitable, Callable, Coroutine, Generator
 
 T = TypeVar("T")
 
@@ -18,11 +19,15 @@ T = TypeVar("T")
 class Waiting(Generic[T]):
     """A coroutine that waits; to await it goes on, in the same task."""
 
-    __slots__ = ("_awaited", "_coroutine")
+    __slots__ = ("_awaited", "_coroutine", "is_given_up")
+
+    is_given_up: Callable[[], bool]
+    """Asked when something is raised where it waits: True closes the coroutine, which has ignored a cancellation."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], awaited: Any) -> None:
         self._coroutine = coroutine
         self._awaited = awaited
+        self.is_given_up = bool  # it returns False
 
     def __await__(self) -> Generator[Any, Any, T]:
         try:
@@ -30,6 +35,10 @@ class Waiting(Generic[T]):
                 try:
                     sent = yield self._awaited
                 except BaseException as error:
+                    if self.is_given_up():
+                        with suppress(RuntimeError):  # it waits again even so, and nobody goes on with it
+                            self._coroutine.close()
+                        raise
                     self._awaited = self._coroutine.throw(error)
                 else:
                     self._awaited = self._coroutine.send(sent)

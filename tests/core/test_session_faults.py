@@ -132,6 +132,66 @@ async def test_a_module_that_never_gets_ready_is_given_up_after_its_time(
     await session.cleanup()
 
 
+async def ignore_cancellations(*_: Any) -> None:
+    task = asyncio.current_task()
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            assert asyncio.current_task() is task
+
+
+async def ignore_everything(*_: Any) -> None:
+    for _ in range(3):  # its cancellation, its end, and the garbage collection
+        try:
+            await asyncio.Event().wait()
+        except BaseException:
+            continue
+
+
+@pytest.mark.parametrize("module", [ignore_cancellations, ignore_everything])
+async def test_a_module_that_ignores_its_cancellation_is_given_up_in_its_mount_and_its_clean_up(
+    module: Any, plan: Any, modules: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_module, "CLEANUP_TIME_LIMIT", 0.01)
+    monkeypatch.setattr(time_limits, "GRACE", 0.01)
+
+    async def mount(coordinator: Any, config: Any) -> Any:
+        return module
+
+    modules.mounts |= {"tool-stuck": module, "tool-staying": mount}
+    plan["session"]["mount_timeout"] = 0.01
+    tools = [{"module": "tool-stuck"}, {"module": "tool-staying"}]
+    async with AmplifierSession({**plan, "tools": tools}, session_id="s", loader=modules):
+        pass
+    current = asyncio.current_task()
+    assert current is not None
+    assert current.cancelling() == 0
+    assert caplog.messages == [
+        "tool 'tool-stuck' was not mounted: its mount took longer than 0.01 s",
+        "a clean-up of session s, module 'tool-staying', failed: TimeoutError: its clean-up took longer than 0.01 s",
+    ]
+
+
+async def test_a_module_that_is_cancelled_has_its_time_to_end(
+    plan: Any, modules: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+
+    async def mount(coordinator: Any, config: Any) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            ended.append("orderly")
+
+    modules.mounts["tool-slow"] = mount
+    plan["session"]["mount_timeout"] = 0.01
+    async with AmplifierSession({**plan, "tools": [{"module": "tool-slow"}]}, loader=modules) as session:
+        assert [each.error for each in session.load_failures] == ["its mount took longer than 0.01 s"]
+    assert ended == ["orderly"]
+
+
 async def leave(*_: Any) -> None:
     raise SystemExit(3)
 
