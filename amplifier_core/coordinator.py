@@ -192,8 +192,8 @@ class ModuleCoordinator:
     async def cleanup(self) -> None:
         """Call every clean-up once, the last registered first, also when one of them fails.
 
-        Errors are logged, and so is a module that exits. The first `KeyboardInterrupt`, exit at a signal or
-        cancellation of the caller is raised when all clean-ups have run.
+        Errors are logged, and so is the exit of a module's clean-up. The first `KeyboardInterrupt`, cancellation of the
+        caller, exit at a signal or of another clean-up is raised when all have run.
         """
         fatal: BaseException | None = None
         while self._cleanup_fns:
@@ -208,7 +208,7 @@ class ModuleCoordinator:
                     owner = f"module '{module_id}' of session {self.session_id}"
                     await finish(outcome, CLEANUP_TIME_LIMIT, "its clean-up", owner)
             except BaseException as raised:
-                error = raised if isinstance(raised, Exception) else as_failure(raised)
+                error = raised if isinstance(raised, Exception) or not module_id else as_failure(raised)
                 if isinstance(error, Exception):
                     session = f"{self.session_id}, module '{module_id}'," if module_id else self.session_id
                     logger.error("a clean-up of session %s failed: %s: %s", session, type(error).__name__, error)

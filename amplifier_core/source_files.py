@@ -25,21 +25,35 @@ from typing import TYPE_CHECKING
 from .imported_folders import may_hold_code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import CodeType
 
 _lock = Lock()
 _folders: tuple[str, ...] = ()
 """Replaced as a whole: another thread may import meanwhile."""
+_checks: dict[str, Callable[[str, bytes], None]] = {}
+"""By file or folder."""
 
 
 class SourceLoader(SourceFileLoader):
     """Compiles a file each time that it is imported; it neither reads nor writes `__pycache__`."""
 
     def get_code(self, fullname: str) -> CodeType:
-        """Return the compiled source of the module."""
+        """Return the compiled source of the module. Raises what a check of `check_sources` raises."""
         path = self.get_filename(fullname)
-        return self.source_to_code(self.get_data(path), path)
+        source = self.get_data(path)
+        for folder, check in list(_checks.items()):
+            if _is_below(path, folder):
+                check(path, source)
+        return self.source_to_code(source, path)
+
+
+def check_sources(path: str, check: Callable[[str, bytes], None]) -> None:
+    """Have `check` called with the path and the bytes of each source at or below `path`, when they are to be compiled.
+
+    It replaces an earlier check of that path. What was looked at before an import may be another file by then.
+    """
+    _checks[path] = _checks[os.path.realpath(path)] = check
 
 
 def import_from_source(folder: str) -> None:

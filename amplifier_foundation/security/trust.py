@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager, suppress
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import AmplifierError
+from amplifier_core.source_files import check_sources
 
 from ..bundle.sources import find_bundle_commands
 from .trust_files import find_code, is_below, owner_of, path_of
@@ -183,6 +186,7 @@ class Guard:
                 continue
             changed = _find_changed_code(entry, path)
             if not changed:
+                check_sources(str(path), partial(_check_source, self.ledger, place, str(path)))
                 return
         raise NotTrusted(self.places[0], changed or [source])
 
@@ -220,6 +224,15 @@ class Guard:
 
             strange += [each for each in find_bundle_scripts(bundle) if each not in files]
         return strange
+
+
+def _check_source(ledger: Ledger, place: str, code: str, path: str, source: bytes) -> None:
+    """Raise `NotTrusted` unless the bytes of a file at or below `code`, to be imported now, are what was trusted."""
+    real = os.path.realpath(code)
+    below = path.removeprefix(code if is_below(path, (code,)) else real)
+    known = real + below if below else path_of(path)
+    if sha256(source).hexdigest() not in ledger.digests_of(known):
+        raise NotTrusted(place, [known])
 
 
 def check_settings(settings: Settings, folder: Path | None = None, *, checks: bool | None = None) -> NotTrusted | None:

@@ -229,10 +229,11 @@ async def test_a_clean_up_that_exits_or_cancels_itself_has_failed(
 ) -> None:
     order: list[str] = []
     coordinator.register_cleanup(lambda: order.append("first"))
+    coordinator.mounting = "tool-odd"
     coordinator.register_cleanup(contributing(error))
     await coordinator.cleanup()
     assert order == ["first"]
-    assert re.search(f"a clean-up of session s failed: PluginError: .*: it {told}", caplog.text)
+    assert re.search(f"session s, module 'tool-odd', failed: PluginError: .*: it {told}", caplog.text)
 
 
 def leave(number: int, frame: object) -> None:
@@ -282,6 +283,7 @@ async def test_an_exit_below_code_that_no_signal_calls_is_the_modules(
         def _missing_(cls, value: object) -> None:
             sys.exit(5)
 
+    coordinator.mounting = "tool-odd"
     coordinator.register_cleanup(lambda: Odd(9))
     await coordinator.cleanup()
     assert "called exit(5), which a module may not do" in caplog.text

@@ -185,11 +185,12 @@ def test_a_lock_without_its_process_is_named(home: Path, project: Path, capfd: p
     ended.wait()
     facts = {"projects": [str(project)], "bundles": ["q1"], "pid": ended.pid, "socket": "none"}
     with owner_lock(facts):
-        with pytest.raises(SessionConflict, match=f"process {ended.pid} is gone, but its lock is held: .* fuser "):
+        held = f"process {ended.pid} is gone from here, but its lock is held: .* fuser "
+        with pytest.raises(SessionConflict, match=held):
             owner_lock(facts).__enter__()
         assert invoke(["stop", "--all"]) == exits.CONFLICT
     told = capfd.readouterr().err
-    assert f"process {ended.pid} is gone, but its lock is held" in told
+    assert f"process {ended.pid} is gone from here, but its lock is held" in told
     assert "kill -9" not in told
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import zlib
@@ -11,6 +12,7 @@ from typing import NoReturn
 
 import pytest
 
+from amplifier_core.importing import import_from_path
 from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore
 from amplifier_foundation import load_bundle
@@ -138,3 +140,35 @@ def test_the_variable_is_one_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     for value, is_checked in (("1", False), ("true", True), ("", True)):
         monkeypatch.setenv("AMPLIFIER_TRUST", value)
         assert trust.is_checked() is is_checked
+
+
+@pytest.mark.parametrize("changed", ["own.py", "own/__init__.py", "own/said.py", "own/more/deep.py", "own/new.py"])
+def test_code_that_changes_between_the_look_at_it_and_its_import_is_not_run(changed: str, tmp_path: Path) -> None:
+    for name in ("own", "elsewhere"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "own" / "more").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "own" / "__init__.py").write_text("async def mount(coordinator, config): return None\n")
+    parts = [tmp_path / "own" / "said.py", tmp_path / "elsewhere" / "deep.py", tmp_path / "own.py"]
+    for each in parts:
+        each.write_text("async def mount(coordinator, config): return None\n")
+    code = tmp_path / changed.split("/")[0]
+    source = f"./{code.name}"
+    (tmp_path / "bundle.md").write_text(BUNDLE.replace("./own.py", source))
+    place = path_of(tmp_path / "bundle.md")
+    trust_content(inspect_bundle(place, {}))
+    guard = load_trusted(place).guard
+    assert guard is not None
+    guard.check_code(code)
+    module = import_from_path("hooks-own", code)
+    if code.is_dir():
+        importlib.import_module(f"{module.__name__}.said")
+    guard.check_code(code)
+    (tmp_path / changed).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    with pytest.raises(NotTrusted, match=f"has changed since it was trusted.*{changed.rpartition('/')[2]}"):
+        name = import_from_path("hooks-own", code).__name__
+        importlib.import_module(f"{name}.{changed.removeprefix('own/').removesuffix('.py').replace('/', '.')}")
+    assert not (tmp_path / "ran").exists()
+    (tmp_path / changed).write_text("TEXT = 'trusted'\n")
+    trust_content(inspect_bundle(place, {}))
+    guard.check_code(code)
+    import_from_path("hooks-own", code)
