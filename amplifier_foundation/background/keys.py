@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from amplifier_core.ids import BEFORE_HOST
+from amplifier_core.ids import BEFORE_HOST, session_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +25,12 @@ MANUAL = "trigger-manual"
 def queue_key(bundle: str, session: str) -> str:
     """Return the name of a background session's queue."""
     return f"{bundle}/{session}"
+
+
+def root_id(bundle_name: str, project: str) -> str:
+    """Return the id of the session above a bundle's background sessions: the same at every start."""
+    place = f"{project}:{bundle_name}".encode(errors="surrogateescape")
+    return session_id_of(bundle_name, sha256(place).hexdigest()[:12])
 
 
 def project_of_run(run_id: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_core.errors import SessionNotFound
 
-from .keys import RUNS, queue_key
+from .keys import RUNS, queue_key, root_id
 from .lifecycle import read_wish
 
 if TYPE_CHECKING:
@@ -46,8 +46,6 @@ class UndeclaredQueue(NamedTuple):
 
 async def source_of(store: DurableStore, project: str, queue: str) -> str:
     """Return the file of the bundle that last ran a queue, '' where that is unknown."""
-    from .up import root_id
-
     bundle, _, name = queue.rpartition("/")
     try:
         metadata = (await store.get(root_id(bundle, project))).metadata
@@ -67,8 +65,6 @@ def declaring(bundle: Bundle, metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 async def remember_declared(store: DurableStore, bundle: Bundle, project: str) -> None:
     """Store that a bundle which runs declares other background sessions by now."""
-    from .up import root_id
-
     root = await store.get(root_id(bundle.name, project))
     await store.update(root.session_id, metadata=declaring(bundle, root.metadata))
 

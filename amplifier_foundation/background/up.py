@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_core.clock import SystemClock
 from amplifier_core.errors import BundleValidationError, SessionExists, SessionNotFound
-from amplifier_core.ids import session_id_of
 from amplifier_core.process_forks import end_forks_of
 
 from ..events import EventRouter
@@ -29,6 +27,7 @@ from .data_folder import watching_data_folder
 from .descriptors import report_exhaustion
 from .file_causes import FileCauses
 from .hosts.sharing import joining, shared_store, sharing
+from .keys import root_id
 from .live_feed import LiveFeed
 from .manager import STORE_FILE, BackgroundSessionManager
 from .queue_view import QUEUES, BundleQueues
@@ -211,12 +210,6 @@ def home_of(bundle: Bundle, plugins: Plugins, working_dir: Path | None = None) -
         is_elsewhere = fetched_root(base) is not None or any(base.resolve().is_relative_to(each) for each in packages)
         return find_project() if is_elsewhere else project_of(base)
     return project_of(working_dir)
-
-
-def root_id(bundle_name: str, project: str) -> str:
-    """Return the id of the session above a bundle's background sessions: the same at every start."""
-    place = f"{project}:{bundle_name}".encode(errors="surrogateescape")
-    return session_id_of(bundle_name, sha256(place).hexdigest()[:12])
 
 
 @asynccontextmanager

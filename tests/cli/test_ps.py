@@ -126,6 +126,20 @@ def test_events_of_another_bundle_of_the_folder_are_not_called_undeclared(
         assert "no longer declares" not in "".join(capsys.readouterr()), command
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["never ran", "json"])
+def test_no_bundle_is_loaded_where_that_tells_nothing(background: Path, options: list[str]) -> None:
+    if options:
+        assert invoke(["-q", "up", "--once"]) == exits.OK
+    assert invoke(["trigger", "fire", "asked"]) == exits.OK
+    code = (
+        "import sys; from amplifier_foundation.cli import invoke\n"
+        "assert invoke(['ps', *sys.argv[1:]]) == 0\n"
+        "assert not [name for name in sys.modules if name.startswith('amplifier_foundation.bundle.')]"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *options], capture_output=True, text=True, check=False)
+    assert (done.returncode, "asked" in done.stdout) == (0, True), done.stderr
+
+
 @pytest.mark.parametrize(("seconds", "code"), [(0, exits.OK), (120, exits.FAILED)], ids=["it starts", "it hangs"])
 def test_a_process_that_does_not_answer_is_named(
     background: Path, home: Path, capsys: pytest.CaptureFixture[str], seconds: int, code: int

@@ -40,7 +40,7 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 def test_a_key_that_is_being_written_is_not_thrown_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writes, may_write = Event(), Event()
-    make = secrets.token_bytes
+    make, remove = secrets.token_bytes, Path.unlink
 
     def make_slowly(count: int) -> bytes:
         if not writes.is_set():
@@ -48,7 +48,13 @@ def test_a_key_that_is_being_written_is_not_thrown_away(tmp_path: Path, monkeypa
             may_write.wait(30)
         return make(count)
 
+    def remove_when_it_is_written(path: Path, missing_ok: bool = False) -> None:
+        may_write.set()
+        wait([first])
+        remove(path, missing_ok)
+
     monkeypatch.setattr(secrets, "token_bytes", make_slowly)
+    monkeypatch.setattr(Path, "unlink", remove_when_it_is_written)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(Signer, tmp_path)
         assert writes.wait(30)
