@@ -14,7 +14,6 @@ from amplifier_core.utils.secrets import redact_text
 from ..sessions.failures import find_provider_error
 from ..sessions.lock import holder_of
 from ..sessions.records import describe_worktree
-from ..sessions.store_arguments import known_arguments
 from ..spawning.life import record_changes
 from .approvals import WAITS, make_due
 from .attempts import close_replaced
@@ -22,6 +21,7 @@ from .budgets import BUDGET
 from .cancelling import CANCELLED
 from .completion import completion_events
 from .git import GitError
+from .giving_back import give_back
 from .mistakes import is_exhausted, is_mistake
 from .outages import PROVIDER, asked_wait, is_of_service
 from .worktree_steps import finish_worktree, forget_worktree, give_up_worktree
@@ -200,8 +200,7 @@ class AttemptEnd:
         self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=until)
 
     async def _put_back(self, reason: str, due: datetime, **how: Any) -> None:
-        how |= known_arguments(self.engine.store.nack, now=self.engine.clock.now())
-        await self.engine.store.nack(self.delivery, reason=reason, available_at=due, **how)
+        await give_back(self.engine.store, self.delivery, self.engine.clock, reason, due, **how)
 
     def _end_outage(self) -> None:
         """Let sessions begin again: the provider has answered, or something else has failed."""

@@ -20,7 +20,6 @@ from ..sessions.accounts import queue_account
 from ..sessions.lock import holder_of
 from ..sessions.origins import ORIGIN, origin_of_delivery
 from ..sessions.runs import RUN
-from ..sessions.store_arguments import known_arguments
 from ..sessions.untrusted import UNTRUSTED, find_reason
 from ..spawning.child import Spawn, prepare_spawn, spawn_request
 from ..spawning.family import TREE, Tree
@@ -28,6 +27,7 @@ from ..spawning.inheritance import child_config
 from ..spawning.own_loops import run_in_own_loop
 from ..spawning.runners import InProcessRunner, find_runner
 from .approval_inbox import ApprovalInbox
+from .giving_back import give_back
 from .keys import declared_key
 from .shared_history import share_history
 from .worktree_steps import forget_worktree, give_up_worktree, open_worktree
@@ -180,12 +180,11 @@ def _report_stall(engine: Engine, background: BackgroundSessionState, session_id
 async def put_aside(engine: Engine, delivery: Delivery) -> None:
     """Give back a delivery that was cut before its session ran. Raises `StaleEpoch` when its end is stored already."""
     now = engine.clock.now()
-    how = known_arguments(engine.store.nack, counted=False, now=now)
-    give_back = partial(engine.store.nack, delivery, reason="interrupted", available_at=now, **how)
+    put_back = partial(give_back, engine.store, delivery, engine.clock, "interrupted", now, counted=False)
     try:
-        await give_back(session={"status": "interrupted"})
+        await put_back(session={"status": "interrupted"})
     except SessionNotFound:  # it was cut before its session was stored
-        await give_back()
+        await put_back()
     except StaleEpoch:
         await close_replaced(engine, delivery)
         raise

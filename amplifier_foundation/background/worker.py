@@ -46,8 +46,8 @@ from amplifier_core.frozen import slotted
 from amplifier_core.ids import new_session_id
 
 from ..sessions.recording import shield_to_completion
-from ..sessions.store_arguments import known_arguments
 from .budgets import BUDGET
+from .giving_back import give_back
 from .renewing import Renewing
 from .state import Running
 from .tasks import first_cause, see_through
@@ -176,8 +176,7 @@ class Worker:
         return delivery
 
     async def _give_back(self, delivery: Delivery, reason: str, due: datetime) -> None:
-        how = known_arguments(self.engine.store.nack, counted=False, now=self.engine.clock.now())
-        await self.engine.store.nack(delivery, reason=reason, available_at=due, **how)
+        await give_back(self.engine.store, delivery, self.engine.clock, reason, due, counted=False)
 
     async def _handle(self, delivery: Delivery) -> None:
         """Handle a delivery: before, the claim is ours; after, it is done, dead, skipped or pending again.

@@ -112,11 +112,10 @@ def _terminate(owner: dict[str, Any]) -> None:
 
 def _wait_for_end(owner: dict[str, Any], seconds: float) -> bool:
     """Return whether the process gives up its folders within so many seconds."""
-    from ..sessions.lock import running_owners
+    from ..sessions.lock import owner_key, running_owners
 
     ends = time.monotonic() + seconds
-    of_owner = owner["pid"], owner.get("projects")
-    while any((each.get("pid"), each.get("projects")) == of_owner for each in running_owners()):
+    while any(owner_key(each) == owner_key(owner) for each in running_owners()):
         if time.monotonic() >= ends:
             return False
         time.sleep(LOOK_EVERY)

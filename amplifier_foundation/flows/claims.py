@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.errors import SessionConflict, StaleEpoch, StoreUnavailable
 from amplifier_core.triggers import TriggerEvent, TriggerType
 
+from ..background.giving_back import give_back
 from ..background.keys import RUNS, project_of_run
 from ..background.tasks import run_beside
-from ..sessions.store_arguments import known_arguments
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -97,8 +97,7 @@ class Claim:
 
     async def put_back(self, reason: str, due: datetime, changes: Mapping[str, Any]) -> None:
         """Give the run back, for a later process to go on with. Raises `StaleEpoch`."""
-        how = known_arguments(self._store.nack, counted=False, session=changes, now=self._clock.now())
-        await self._store.nack(self.delivery, reason=reason, available_at=due, **how)
+        await give_back(self._store, self.delivery, self._clock, reason, due, counted=False, session=changes)
 
 
 async def find_open(store: DurableStore, record: SessionRecord) -> Delivery | None:

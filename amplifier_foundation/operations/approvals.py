@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from typing import Literal
 
-    from amplifier_core.storage import DurableStore, SessionStore
+    from amplifier_core.storage import Delivery, DurableStore, SessionStore
 
     from ..background.approvals import Approval, Scope
     from .acting import Actor
@@ -56,7 +56,8 @@ async def find_approval(store: DurableStore, text: str, project: str | None = No
 
 async def find_question(store: SessionStore, session_id: str) -> Approval | None:
     """Return the question that a session waits for, its own or one of a session below that its event woke."""
-    for each, woken in await _read_questions(store):
+    for each, delivery in await _read_questions(store):
+        woken = delivery.session_id if delivery is not None else None
         if each.state == "pending" and session_id in (each.session_id, woken):
             return each
     return None
@@ -70,11 +71,10 @@ async def withdraw_questions(store: SessionStore, actor: Actor, session_ids: Col
     from ..background.approvals import make_due, save
     from .deliveries import drop_deliveries
 
-    for each, woken in await _read_questions(store):
+    for each, delivery in await _read_questions(store):
         assert isinstance(store, Inbox)
-        if woken in session_ids:
-            [delivery] = [one for one in await store.find_deliveries(each.delivery_id) if one.session_id == woken]
-            async for _ in drop_deliveries(store, actor, [delivery], f"its session {woken} was deleted"):
+        if delivery is not None and delivery.session_id in session_ids:
+            async for _ in drop_deliveries(store, actor, [delivery], f"its session {delivery.session_id} was deleted"):
                 pass  # of a conflict, an answer was faster, or another question of the same event
         elif each.session_id in session_ids:
             await make_due(store, each.delivery_id)
@@ -83,14 +83,14 @@ async def withdraw_questions(store: SessionStore, actor: Actor, session_ids: Col
         await save(store, each.project, each.queue, {each.id: None})
 
 
-async def _read_questions(store: SessionStore) -> list[tuple[Approval, str | None]]:
-    """Return the questions of unfinished events, each with the session that its event woke."""
+async def _read_questions(store: SessionStore) -> list[tuple[Approval, Delivery | None]]:
+    """Return the questions of unfinished events, each with the delivery of its event."""
     if not isinstance(store, Inbox):
         return []
     found = []
     for each in await read_approvals(store):
         deliveries = await store.find_deliveries(each.delivery_id)
-        found.append((each, next((one.session_id for one in deliveries if one.delivery_id == each.delivery_id), None)))
+        found.append((each, next((one for one in deliveries if one.delivery_id == each.delivery_id), None)))
     return found
 
 

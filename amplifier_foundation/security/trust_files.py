@@ -14,13 +14,14 @@ import time
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
+from amplifier_core.imported_folders import may_hold_code
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 SUFFIXES = (".py", ".pyw", ".pyc", ".pyz", ".pth", ".so", ".pyd", ".dll", ".dylib", ".zip", ".egg")
 """The endings of files that Python executes, or that make it execute others."""
-SKIPPED = ("__pycache__", "node_modules")
 SETTLED = 2.0
 """Seconds: some file systems count no finer."""
 MISSING = "missing"
@@ -97,5 +98,5 @@ def find_code(source: Path | str) -> Iterator[str]:
             inner.clear()
             continue
         seen.add(real)
-        inner[:] = [each for each in inner if each not in SKIPPED and not each.startswith(".")]
+        inner[:] = filter(may_hold_code, inner)
         yield from (os.path.join(folder, name) for name in names if name.lower().endswith(SUFFIXES))

@@ -122,27 +122,27 @@ def running_owners() -> list[dict[str, Any]]:
 
     Raises `StoreUnavailable` for locks of another user.
     """
-    return list({_key(facts): facts for _, facts, is_held in _owner_files() if is_held}.values())
+    return list({owner_key(facts): facts for _, facts, is_held in _owner_files() if is_held}.values())
 
 
 def killed_owners() -> list[dict[str, Any]]:
     """Return the facts of every process that did not let go of its folders: it was killed, or the machine stopped."""
-    running = {_key(each) for each in running_owners()}
-    found = {_key(facts): facts for _, facts, is_held in _owner_files() if not is_held}
+    running = {owner_key(each) for each in running_owners()}
+    found = {owner_key(facts): facts for _, facts, is_held in _owner_files() if not is_held}
     return [facts for key, facts in found.items() if key not in running]
 
 
 def forget_killed(project: str | None = None) -> list[dict[str, Any]]:
     """Forget the killed processes of a folder (None: of all); return their facts."""
     killed = [each for each in killed_owners() if project is None or project in (each.get("projects") or ())]
-    keys = {_key(each) for each in killed}
+    keys = {owner_key(each) for each in killed}
     for file, facts, is_held in _owner_files():
-        if not is_held and _key(facts) in keys:
+        if not is_held and owner_key(facts) in keys:
             file.truncate(0)
     return killed
 
 
-def _key(owner: Mapping[str, Any]) -> tuple[Any, ...]:
+def owner_key(owner: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what tells an owner from others: of two containers, each may have one with the same number."""
     return owner.get("pid"), *(owner.get("projects") or ())
 
@@ -218,9 +218,8 @@ def _conflict(owner: dict[str, Any]) -> SessionConflict:
 
 
 def _lock_path(project: str) -> Path:
-    if not project:
-        return make_private(data_home() / "locks") / "up.lock"
-    name = f"up-{sha256(project.encode(errors='surrogateescape')).hexdigest()[:16]}.lock"
+    digest = sha256(project.encode(errors="surrogateescape")).hexdigest()[:16]
+    name = f"up-{digest}.lock" if project else "up.lock"
     return make_private(data_home() / "locks") / name
 
 

@@ -242,7 +242,7 @@ def leave(number: int, frame: object) -> None:
 
 async def test_a_name_that_is_no_string_is_refused(coordinator: ModuleCoordinator) -> None:
     with pytest.raises(TypeError, match="^the name of a module at tools must be a string, not 7$"):
-        await coordinator.mount("tools", MockTool(name=7))  # type: ignore[arg-type]
+        await coordinator.mount("tools", MockTool(name=7))  # type: ignore[arg-type]  # an author may write it
     assert coordinator.get("tools") == {}
 
 
