@@ -177,7 +177,7 @@ Included = Annotated[Include, BeforeValidator(lambda value: {"bundle": value} if
 class Listed(BaseModel):
     """Entries by name, and `include`: entries by reference."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
+    model_config = ConfigDict(extra="allow", strict=True, defer_build=True)
 
     include: list[str] | None = None
     """Names or paths, beside those written here."""
@@ -198,7 +198,7 @@ class SpawnSection(BaseModel):
     Keys of other programs are ignored with a warning.
     """
 
-    model_config = ConfigDict(extra="allow", strict=True)
+    model_config = ConfigDict(extra="allow", strict=True, defer_build=True)
 
     max_depth: int | None = Field(default=None, ge=0)
     """Depth of nested sessions; None: 5."""
@@ -229,7 +229,7 @@ class SpawnSection(BaseModel):
 class AgentSections(BaseModel):
     """The sections of an agent, in a file or inline."""
 
-    model_config = ConfigDict(extra="ignore", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True, defer_build=True)
 
     session: SessionSection | None = None
     """Its orchestrator, context and limits."""
@@ -253,7 +253,7 @@ class AgentSections(BaseModel):
 class InlineAgent(AgentSections):
     """An agent declared in the bundle itself. Keys of other programs are ignored with a warning."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
+    model_config = ConfigDict(extra="allow", strict=True, defer_build=True)
 
     name: str | None = None
     """Its name; by default that of its key."""
@@ -282,7 +282,7 @@ _FIELDS: dict[str, Any] = {
 }
 BundleFile: type[BaseModel] = create_model(
     "BundleFile",
-    __config__=ConfigDict(extra="ignore", strict=True),
+    __config__=ConfigDict(extra="ignore", strict=True, defer_build=True),
     __doc__="A bundle's whole front matter. An empty section counts as missing.",
     __module__=__name__,
     bundle=(BundleSection, ...),
@@ -312,6 +312,6 @@ class AgentFile(AgentSections):
 class BackgroundSessions(BaseModel):
     """A list of background sessions outside their section."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, defer_build=True)
 
     background_sessions: list[BackgroundSessionConfig] | None = None
