@@ -37,6 +37,8 @@ class Retried(NamedTuple):
     """The deliveries that are handled again, as they are stored now."""
     uncertain: Mapping[str, EffectsUncertain]
     """The reasons of those left alone, by their ids: an interrupted call with effects needs a decision first."""
+    conflicts: list[DeliveryConflict]
+    """Why others cannot be handled again: they were claimed, or retried, meanwhile."""
 
 
 async def find_deliveries(store: DurableStore, ids: Sequence[str]) -> list[Delivery]:
@@ -96,10 +98,17 @@ async def retry_deliveries(
         for each in deliveries:
             await decide_effects(store, str(each.session_id), decision)
         uncertain = {}
-    due = [await store.redeliver(each.delivery_id) for each in deliveries if each.delivery_id not in uncertain]
-    for each in due:
+    done = Retried([], uncertain, [])
+    for each in deliveries:
+        if each.delivery_id in uncertain:
+            continue
+        try:
+            done.due.append(await store.redeliver(each.delivery_id))
+        except DeliveryConflict as error:
+            done.conflicts.append(error)
+            continue
         await _record(store, actor, "trigger.retry", each, **({"decision": decision} if decision else {}))
-    return Retried(due, uncertain)
+    return done
 
 
 async def find_uncertain(store: DurableStore, deliveries: Iterable[Delivery]) -> dict[str, EffectsUncertain]:

@@ -128,6 +128,14 @@ def test_what_cannot_be_dropped_keeps_back_nothing_else(ids: Sequence[str], caps
     assert err == f"not dropped: delivery '{ids[0]}' is skipped: it cannot be dropped\n"
 
 
+def test_what_cannot_be_retried_keeps_back_nothing_else(ids: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
+    ran(capsys, "retry", ids[0])
+    out, err = ran(capsys, "retry", *ids, code=exits.CONFLICT)
+    assert out == f"{ids[1][:8]} b/a: timer, tick 1 waits for the next: amplifier up, in its session a-1\n"
+    assert err == f"not retried: delivery '{ids[0]}' is pending: it cannot be delivered again\n"
+    assert [each.state for each in stored()] == ["pending", "pending"]
+
+
 def test_a_process_of_an_earlier_version_is_said_to_handle_what_it_was_woken_for(
     ids: Sequence[str], project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -102,7 +102,8 @@ async def retry(
     """Try dead, refused or skipped events again, as if for the first time.
 
     ID is an id shown by `amplifier trigger dead --all`, or its first four characters or more. An event whose session
-    was interrupted in a tool with effects once needs a decision: --assume-done or --run-again.
+    was interrupted in a tool with effects once needs a decision: --assume-done or --run-again. The exit code is 6 if one
+    cannot be tried again, as one that is at work.
     """
     if bool(ids) == every:
         raise click.UsageError("give ids shown by amplifier trigger dead, or --all")
@@ -114,7 +115,7 @@ async def retry(
         if ids and decision is None and (waiting := await find_uncertain(store, chosen)):
             raise click.UsageError(f"nothing is retried: {next(iter(waiting.values()))}")
         try:
-            due, uncertain = await retry_deliveries(store, person(), chosen, decision)
+            due, uncertain, conflicts = await retry_deliveries(store, person(), chosen, decision)
         except NothingToDecide as error:
             raise click.UsageError(str(error)) from None
         queues = dict.fromkeys((each.project, each.queue) for each in due)
@@ -122,12 +123,14 @@ async def retry(
             (project, queue): wake(project, queue) or await status_elsewhere(store, project, queue)
             for project, queue in queues
         }
-    for problem in uncertain.values():
+    for problem in (*uncertain.values(), *conflicts):
         click.echo(f"not retried: {problem}", err=True)
     for each in due:
         when = "is handled now" if runs[each.project, each.queue] else "waits for the next: amplifier up"
         session = f", in its session {each.session_id}" if each.session_id else ""
         click.echo(f"{summarize(each)} {when}{session}")
+    if conflicts:
+        ctx.exit(exits.CONFLICT)
     if not due and not uncertain:
         click.echo("No dead letters in this folder.", err=True)
 

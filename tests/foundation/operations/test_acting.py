@@ -45,8 +45,8 @@ def test_a_person_has_the_login_name_of_the_process() -> None:
 async def test_who_retries_and_drops_a_delivery_is_found_by_its_id(store: DurableStore) -> None:
     letter = await dead_letter(store)
     [found] = await find_deliveries(store, [letter.delivery_id[:6]])
-    due, uncertain = await retry_deliveries(store, ANN, [found])
-    assert ([each.state for each in due], uncertain) == (["pending"], {})
+    due, uncertain, conflicts = await retry_deliveries(store, ANN, [found])
+    assert ([each.state for each in due], uncertain, conflicts) == (["pending"], {}, [])
     bob = Actor("bob", "command line")
     async for _ in drop_deliveries(store, bob, due, "key sk-proj-0123456789abcdefghijABCDEFGHIJ is out"):
         pass
@@ -99,7 +99,7 @@ async def test_an_act_that_cannot_be_recorded_is_done_and_said(
     db.execute("DROP TABLE events")
     db.commit()
     db.close()
-    due, _ = await retry_deliveries(store, ANN, [letter])
+    due, *_ = await retry_deliveries(store, ANN, [letter])
     assert [each.state for each in due] == ["pending"]
     assert f"trigger.retry of {letter.delivery_id} by ann is done, and could not be recorded" in caplog.text
 

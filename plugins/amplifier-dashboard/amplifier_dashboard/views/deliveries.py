@@ -108,6 +108,8 @@ async def retry(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
 async def retry_all(desk: Desk, deliveries: Sequence[Delivery], decision: Decision | None = None) -> str:
     """Handle deliveries again, and wake their background sessions; return what became of them in words."""
     done = await retry_deliveries(desk.store, Actor(desk.person, "dashboard"), deliveries, decision)
+    if not done.due and len(done.conflicts) == 1:
+        raise done.conflicts[0]
     queues = dict.fromkeys((each.project, each.queue) for each in done.due)
     runs = [await asyncio.to_thread(wake, project, queue.rpartition("/")[2]) for project, queue in queues]
     if not all(runs):
@@ -117,7 +119,7 @@ async def retry_all(desk: Desk, deliveries: Sequence[Delivery], decision: Decisi
         said += " by the next: amplifier up"
     if done.uncertain:
         said += f"; {len(done.uncertain)} left alone: an interrupted call needs your decision first"
-    return f"{said}."
+    return f"{said}." + "".join(f" Not handled: {each}." for each in done.conflicts)
 
 
 async def drop(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
