@@ -12,7 +12,8 @@ from amplifier_core.errors import SessionConflict, SessionNotFound
 
 from ..cli import Verbs, exits
 from ..documents.safe_text import plain
-from ..operations.runs import fork_run, read_entries, record_run, run_status
+from ..operations.runs import fork_run, read_entries, record_run
+from ..sessions.presence import status_of
 from .app import (
     bundle_option,
     json_option,
@@ -211,7 +212,7 @@ async def list_(ctx: click.Context, everywhere: bool, as_json: bool) -> None:
     async with use_store(storage_plugins(ctx)) as store:
         found = [each for each in await read_sessions(store, everywhere=everywhere) if is_run(each)]
     rows = [
-        [each.session_id, each.metadata["flow"]["name"], run_status(each), timestamp(each.updated)] for each in found
+        [each.session_id, each.metadata["flow"]["name"], status_of(each), timestamp(each.updated)] for each in found
     ]
     if as_json:
         names = ("run", "workflow", "status", "updated")
@@ -238,7 +239,7 @@ async def show(ctx: click.Context, run_id: str, as_json: bool) -> None:
         entries = await read_entries(store, record)
     if as_json:
         told = [{name: getattr(each, name) for name in each.__dataclass_fields__} for each in entries]
-        print_json("flow.show/1", {"run": record.session_id, "status": run_status(record), "tasks": told})
+        print_json("flow.show/1", {"run": record.session_id, "status": status_of(record), "tasks": told})
         return
     rows = [[each.key, each.status, each.session or "-", plain(_show(each.output))[:60]] for each in entries]
     print_table(

@@ -30,6 +30,7 @@ STATUS_STYLE = {
     "dead": "red",
     "cancelled": "yellow",
     "interrupted": "yellow",
+    "waiting": "yellow",
     "blocked": "yellow",
     "backing off": "yellow",
     "stopping": "yellow",

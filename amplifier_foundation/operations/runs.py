@@ -16,14 +16,6 @@ if TYPE_CHECKING:
     from .acting import Actor
 
 
-def run_status(record: SessionRecord) -> str:
-    """Return the status of a run; `waiting` is one that waits for a person."""
-    from ..sessions.presence import as_it_is
-
-    status = as_it_is(record).status
-    return "waiting" if status == "interrupted" and record.metadata.get("held") else status
-
-
 async def read_entries(store: SessionStore, record: SessionRecord) -> list[Entry]:
     """Return what a run has done, in its order, then what waits for a person."""
     from ..flows.asking import task_of

@@ -9,6 +9,7 @@ from amplifier_core.utils.secrets import redact_text, redactor
 from ..documents.safe_text import one_line, plain
 from ..sessions.costs import spent_of
 from ..sessions.lineage import shared_part, walk, word_event
+from ..sessions.presence import status_of
 from ..sessions.records import agent_of
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def session_parts(node: Node, hide: Callable[[str], str] = redact_text) -> Itera
     record, spent = node.record, str(spent_of(node.record))
     yield record.session_id, "id"
     yield "  ", ""
-    yield record.status, record.status
+    status = status_of(record)
+    yield status, status
     turns, messages = record.turn_count, record.message_count
     size = f"{turns} turn{'' if turns == 1 else 's'}, {messages} message{'' if messages == 1 else 's'}"
     yield f"  {size}, {spent}" if spent else f"  {size}", ""

@@ -6,17 +6,17 @@ number of the other sessions makes no difference.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from amplifier_core.frozen import frozen
 
-from ..sessions.presence import as_it_is
+from ..sessions.presence import WAITING, as_it_is, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from datetime import datetime
 
-    from amplifier_core.storage import SessionRecord, SessionStore, Status
+    from amplifier_core.storage import SessionRecord, SessionStore
     from amplifier_core.store_views import MessageMatch, MessageSearch
 
     class MessageSearchStore(SessionStore, MessageSearch, Protocol):
@@ -42,7 +42,8 @@ class Wanted:
 
     projects: Collection[str] | None = None
     """None: all."""
-    statuses: Collection[Status] = ()
+    statuses: Collection[str] = ()
+    """As `status_of` tells them."""
     name: str = ""
     """A part of the name or the id, in capitals or not."""
     begin: datetime | None = None
@@ -52,7 +53,7 @@ class Wanted:
         """Return whether a session of a wanted project is wanted; with a `text`, if it stands in its name or id."""
         return (
             (self.begin is None or record.updated >= self.begin)
-            and (not self.statuses or record.status in self.statuses)
+            and (not self.statuses or status_of(record) in self.statuses)
             and is_named(record, self.name.casefold())
             and is_named(record, text.casefold())
         )
@@ -156,7 +157,9 @@ async def _find_in_project(
     if not isinstance(store, StoreViews):
         records = [as_it_is(each) for each in await store.sessions(project=project)]
         return [each for each in records if wanted.accepts(each, text)][:limit]
-    statuses: set[Status] = {*wanted.statuses, "running"} if "interrupted" in wanted.statuses else {*wanted.statuses}
+    statuses: set[Any] = {*wanted.statuses}
+    if statuses & {"interrupted", WAITING}:
+        statuses = statuses - {WAITING} | {"interrupted", "running"}
     size = limit
     while True:  # a longer page, not the next one: a session that changes meanwhile would be in both or in none
         page = await store.session_page(project=project, statuses=statuses, text=text or wanted.name, limit=size)

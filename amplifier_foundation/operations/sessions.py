@@ -139,11 +139,13 @@ def session_facts(record: SessionRecord) -> dict[str, Any]:
     from dataclasses import fields
 
     from ..sessions.costs import spent_of
+    from ..sessions.presence import status_of
     from ..sessions.records import agent_of
 
     spent = spent_of(record)
     return {
         **{field.name: getattr(record, field.name) for field in fields(record) if field.name not in _LONG},
+        "status": status_of(record),
         "agent": agent_of(record) or None,
         "duration": spent.duration,
         "usage": spent.usage.to_dict() if spent.usage else None,

@@ -13,6 +13,7 @@ from amplifier_core.utils.secrets import redact_text
 from ..documents.json_text import dump_json
 from ..documents.times import format_time
 from .history import describe_fallback, text_of
+from .presence import status_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +36,7 @@ def markdown(record: SessionRecord, messages: Sequence[Message]) -> Iterator[str
     yield f"# {redact_text(record.name) or record.session_id}"
     yield ""
     created, updated = format_time(record.created), format_time(record.updated)
-    yield f"Session `{record.session_id}`, {record.status}, {created} to {updated}."
+    yield f"Session `{record.session_id}`, {status_of(record)}, {created} to {updated}."
     for number, message in enumerate(messages, 1):
         yield f"\n## m{number} {redact_text(title_of(message))}\n"
         text = text_of(message)

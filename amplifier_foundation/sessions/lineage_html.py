@@ -16,7 +16,7 @@ from .exporting import call_line, title_of
 from .history import final_answer, is_user_turn, text_of
 from .lineage import describe_event, walk
 from .presence import KEY as PROCESS
-from .presence import other_host
+from .presence import other_host, status_of
 from .records import agent_of
 from .trace import trace_session
 
@@ -142,7 +142,7 @@ def _describe_session(
         "id": record.session_id,
         "depth": depth,
         "name": record.name,
-        "status": record.status,
+        "status": status_of(record),
         "error": record.error,
         "bundle": record.bundle,
         "parent": record.parent_id,

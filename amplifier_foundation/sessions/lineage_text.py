@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .costs import spent_of
 from .lineage import describe_event, shared_part, walk
+from .presence import status_of
 from .records import agent_of
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ _COLOURS = {
     "failed": "#b91c1c",
     "cancelled": "#a16207",
     "interrupted": "#a16207",
+    "waiting": "#a16207",
     "idle": "#6b7280",
 }
 
@@ -42,9 +44,9 @@ def mermaid(roots: Sequence[Node]) -> str:
         label = f'|"{mermaid_text(edge.label)}"|' if edge.label else ""
         lines.append(f"  {edge.source} {arrows[edge.kind]}{label} {edge.target}")
     lines += [
-        f"  style {name} stroke:{_COLOURS[node.record.status]},stroke-width:2px"
+        f"  style {name} stroke:{_COLOURS[status]},stroke-width:2px"
         for name, node in _number_nodes(roots)
-        if node.record.status in _COLOURS
+        if (status := status_of(node.record)) in _COLOURS
     ]
     return "\n".join(lines)
 
@@ -55,7 +57,7 @@ def dot(roots: Sequence[Node]) -> str:
     lines = ["digraph sessions {", "  rankdir=LR;", '  node [shape=box, style=rounded, fontname="Helvetica"];']
     for name, node in _number_nodes(roots):
         label = "\\n".join(map(_dot_text, _label(node)))
-        lines.append(f'  {name} [label="{label}", color="{_COLOURS.get(node.record.status, "#6b7280")}"];')
+        lines.append(f'  {name} [label="{label}", color="{_COLOURS.get(status_of(node.record), "#6b7280")}"];')
     lines += [f'  {name} [label="{_dot_text(event)}", shape=ellipse];' for name, event in _causes(roots)]
     for edge in _edges(roots):
         label = f', label="{_dot_text(edge.label)}"' if edge.label else ""
@@ -93,7 +95,7 @@ def _edges(roots: Sequence[Node]) -> Iterator[_Edge]:
 
 def _label(node: Node) -> list[str]:
     record = node.record
-    size = f"{record.status}, turns: {record.turn_count}, messages: {record.message_count}"
+    size = f"{status_of(record)}, turns: {record.turn_count}, messages: {record.message_count}"
     agent = f"agent {agent_of(record)}" if agent_of(record) else ""
     return [line for line in (record.session_id, agent, size, str(spent_of(record))) if line]
 

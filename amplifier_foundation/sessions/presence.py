@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 KEY = "process"
 """The member of a record's metadata."""
+WAITING = "waiting"
+"""The status that people see of a session in an unanswered question; its record says that it is interrupted."""
 
 
 def this_process() -> str:
@@ -109,6 +111,12 @@ def as_it_is(record: SessionRecord) -> SessionRecord:
     if record.status != "running" or not isinstance(process, str) or not is_gone(process):
         return record
     return replace(record, status="interrupted", error="its process ended while it ran")
+
+
+def status_of(record: SessionRecord) -> str:
+    """Return the status of a session as people see it."""
+    status = as_it_is(record).status
+    return WAITING if status == "interrupted" and held_of(record.metadata) else status
 
 
 def refuse_occupied(record: SessionRecord) -> None:

@@ -637,6 +637,20 @@ def test_a_session_whose_process_is_gone_is_found_as_interrupted(told: Told, dat
     assert len(found("--status", "interrupted", "--limit", "2")) == 2
     assert sorted(found("--search", "one", "--status", "interrupted")) == ["gone-0111", "gone-1111", "gone-2111"]
 
+def test_a_session_in_an_unanswered_question_waits(told: Told, data: Data) -> None:
+    held = {"held": {"call-1": {"tool": "bash"}}}
+    stored("asks-1111", IN_FLIGHT, status="interrupted", metadata=held)
+    stored("gone-2222", IN_FLIGHT, status="running", metadata={"process": "999999-abc"})
+
+    rows = [line.split()[:2] for line in told("session", "list")[1].splitlines()[1:]]
+    assert sorted(rows) == [["asks-1111", "waiting"], ["gone-2222", "interrupted"]]
+    statuses = [each["status"] for each in data("session", "list", "--status", "waiting")]
+    assert statuses == ["waiting"]
+    assert [each["session_id"] for each in data("session", "list", "--status", "interrupted")] == ["gone-2222"]
+    assert "status    waiting" in told("session", "show", "asks-1111")[1]
+    [line] = [each for each in told("session", "tree")[1].splitlines() if "asks-1111" in each]
+    assert " waiting" in line
+
 
 def test_a_search_says_where_it_stopped(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("amplifier_foundation.operations.session_search.SEARCHED", 3)

@@ -166,9 +166,11 @@ class Commands:
     async def _resume(self, prefix: str) -> GoOn | None:
         if prefix:
             return GoOn(await find_session(self._store, prefix))
+        from ...sessions.presence import status_of
+
         records = await self._store.sessions(project=self._conversation.record.project, limit=LISTED)
         for record in records:
-            tell(f"{record.session_id}  {record.status}  {plural(record.turn_count, 'turn')}  {plain(record.name)}")
+            tell(f"{record.session_id}  {status_of(record)}  {plural(record.turn_count, 'turn')}  {plain(record.name)}")
         tell("Continue one of them: /resume ID" if records else "No sessions in this folder yet.")
         return None
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from amplifier_core.transcript import Message
 
 
-STATUSES = ("running", "completed", "failed", "interrupted", "cancelled", "idle")
+STATUSES = ("running", "waiting", "completed", "failed", "interrupted", "cancelled", "idle")
 
 
 @click.command("list", epilog="Example: amplifier session list --search parser --status failed --since 7d")
@@ -55,7 +55,7 @@ async def list_(
     import gc
 
     from ...background.store_clock import clock_of
-    from ...sessions.presence import as_it_is
+    from ...sessions.presence import as_it_is, status_of
 
     is_filtered = bool(statuses or name or search or since)
     gc.disable()  # of 10,000 records none is garbage, and the search for garbage takes as long as reading them
@@ -80,7 +80,7 @@ async def list_(
         (
             (
                 each.session_id,
-                each.status,
+                status_of(each),
                 str(each.turn_count),
                 str(each.message_count),
                 timestamp(each.updated),
@@ -151,12 +151,14 @@ async def show(
 
 def print_session(record: SessionRecord, messages: Sequence[Message]) -> None:
     """Print a session with its messages for a person."""
+    from ...sessions.presence import status_of
+
     out = console()
     fork = f"{record.fork_of} at message {record.fork_at}" if record.fork_of else ""
     for label, value in (
         ("session", record.session_id),
         ("name", record.name),
-        ("status", record.status),
+        ("status", status_of(record)),
         ("error", redact_text(record.error or "")),
         ("parent", record.parent_id or ""),
         ("fork of", fork),

@@ -102,8 +102,8 @@ async def retry(
     """Try dead, refused or skipped events again, as if for the first time.
 
     ID is an id shown by `amplifier trigger dead --all`, or its first four characters or more. An event whose session
-    was interrupted in a tool with effects once needs a decision: --assume-done or --run-again. The exit code is 6 if one
-    cannot be tried again, as one that is at work.
+    was interrupted in a tool with effects once needs a decision: --assume-done or --run-again. The exit code is 6 if
+    one cannot be tried again, as one that is at work.
     """
     if bool(ids) == every:
         raise click.UsageError("give ids shown by amplifier trigger dead, or --all")

@@ -33,7 +33,7 @@ function draw(tag, attributes = {}, ...content) {
 
 const find = (id) => document.getElementById(id);
 const pad = (number) => String(number).padStart(2, "0");
-const KNOWN = ["running", "completed", "failed", "cancelled", "interrupted", "idle"];
+const KNOWN = ["running", "completed", "failed", "cancelled", "interrupted", "waiting", "idle"];
 const tone = (session) => (KNOWN.includes(session.status) ? session.status : "idle");
 const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);

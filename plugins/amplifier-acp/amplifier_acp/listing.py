@@ -79,10 +79,10 @@ async def read_title(store: SessionStore, record: SessionRecord) -> str:
 
 def describe_lineage(record: SessionRecord) -> dict[str, Any]:
     """Return where a session comes from, and how it is."""
-    from amplifier_foundation.sessions.presence import as_it_is
+    from amplifier_foundation.sessions.presence import status_of
 
     told = {
-        "status": as_it_is(record).status,
+        "status": status_of(record),
         "bundle": record.bundle,
         "turns": record.turn_count,
         "parentId": record.parent_id,

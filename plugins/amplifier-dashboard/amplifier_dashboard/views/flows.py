@@ -15,9 +15,10 @@ from amplifier_foundation.flows.progress import text_of
 from amplifier_foundation.flows.runs import read_questions
 from amplifier_foundation.operations.approvals import answer_approval
 from amplifier_foundation.operations.running import wake
-from amplifier_foundation.operations.runs import cancel_run, fork_run, read_entries, record_run, run_status
+from amplifier_foundation.operations.runs import cancel_run, fork_run, read_entries, record_run
 from amplifier_foundation.operations.sessions import find_session
 from amplifier_foundation.sessions.costs import spent_of
+from amplifier_foundation.sessions.presence import status_of
 from amplifier_foundation.sessions.runs import is_run
 from amplifier_foundation.sessions.store_views import views_of
 
@@ -48,7 +49,7 @@ async def flows(desk: Desk, place: Place) -> Page:
     """Return the runs among the sessions changed last; older ones are a page further."""
     before = place.query.get("before") or None
     found, last = await read_runs(desk, before)
-    rows = [{"record": each, "status": run_status(each), "spent": str(spent_of(each))} for each in found]
+    rows = [{"record": each, "status": status_of(each), "spent": str(spent_of(each))} for each in found]
     parts = {"runs": render_block(TEMPLATE, "runs", {"rows": rows, "last": last, "before": before})}
     return Page("Workflows", TEMPLATE, parts)
 
@@ -77,7 +78,7 @@ async def flow(desk: Desk, place: Place) -> Page:
     pictures = await draw_runs(desk.store, [record, *tasks])
     entries = await read_entries(desk.store, record)
     questions = await read_questions(desk.store, record)
-    status = run_status(record)
+    status = status_of(record)
     values: dict[str, Any] = {
         "record": record,
         "status": status,

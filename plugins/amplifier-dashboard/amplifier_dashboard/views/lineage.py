@@ -10,13 +10,13 @@ from amplifier_core.frozen import frozen
 from amplifier_foundation.operations.sessions import find_session
 from amplifier_foundation.sessions.costs import spent_of
 from amplifier_foundation.sessions.lineage import above_id, describe_event, forest, shared_part
+from amplifier_foundation.sessions.presence import status_of
 from amplifier_foundation.sessions.records import agent_of
 from amplifier_foundation.sessions.runs import is_run
 from amplifier_foundation.sessions.store_views import views_of
 
 from ..pages import Act, Page, View
 from ..rendering import render_block
-from .sessions import status_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -18,6 +18,7 @@ from amplifier_core.utils.secrets import HIDDEN, redact_text, redactor
 from amplifier_foundation.documents.safe_text import plain
 from amplifier_foundation.operations.columns import shorten_home
 from amplifier_foundation.sessions.lineage import word_event
+from amplifier_foundation.sessions.presence import status_of
 from amplifier_foundation.sessions.store_views import search_of, views_of
 
 from ..declarations import read_queues
@@ -137,7 +138,7 @@ async def find_sessions(desk: Desk, query: str, words: Sequence[str]) -> Group:
             f"/sessions/{quote(each.session_id)}",
             each.session_id,
             mark_words(f"{each.name} ({each.bundle})", words),
-            f"{each.status} in {shorten_home(each.project)}",
+            f"{status_of(each)} in {shorten_home(each.project)}",
         )
         for each in page
     ]

@@ -12,7 +12,7 @@ from amplifier_foundation.sessions.costs import format_cost, format_duration, sp
 from amplifier_foundation.sessions.lineage import describe_event, shared_part
 from amplifier_foundation.sessions.lock import holder_of
 from amplifier_foundation.sessions.presence import KEY as PROCESS
-from amplifier_foundation.sessions.presence import as_it_is, describe
+from amplifier_foundation.sessions.presence import as_it_is, describe, status_of
 from amplifier_foundation.sessions.records import agent_of
 from amplifier_foundation.sessions.runs import RUN, is_run
 
@@ -20,7 +20,6 @@ from ..messages import SHOWN, read_entries
 from ..pages import Act, Feed, Page, Reply, View
 from ..rendering import render_block
 from ..written import follow_written
-from .sessions import status_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,7 +103,7 @@ async def read_facts(desk: Desk, record: SessionRecord) -> dict[str, Markup]:
         "duration": None if spent.duration is None else format_duration(spent.duration),
         "usage": spent.usage,
         "cost": format_cost(spent.usage) if spent.usage else "",
-        "made": [as_it_is(each) for each in made[:MADE]],
+        "made": [(each, status_of(each)) for each in made[:MADE]],
         "has_more": len(made) > MADE,
     }
     drawn = {name: render_block(TEMPLATE, name, values) for name in ("facts", "below")}

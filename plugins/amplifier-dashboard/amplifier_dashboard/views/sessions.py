@@ -7,8 +7,7 @@ from urllib.parse import urlencode
 
 from amplifier_core.storage import Status
 from amplifier_foundation.sessions.costs import spent_of
-from amplifier_foundation.sessions.held import held_of
-from amplifier_foundation.sessions.presence import as_it_is
+from amplifier_foundation.sessions.presence import status_of
 from amplifier_foundation.sessions.runs import is_run
 from amplifier_foundation.sessions.store_views import views_of
 
@@ -61,12 +60,6 @@ async def find_projects(desk: Desk) -> list[str]:
 def describe_row(record: SessionRecord) -> dict[str, Any]:
     """Return a session as a table shows it."""
     return {"record": record, "status": status_of(record), "spent": str(spent_of(record)), "is_run": is_run(record)}
-
-
-def status_of(record: SessionRecord) -> str:
-    """Return the status of a session as it is; `waiting` is one that waits for an approval."""
-    status = as_it_is(record).status
-    return "waiting" if status == "interrupted" and held_of(record.metadata) else status
 
 
 VIEWS = [View("/sessions", sessions, label="Sessions", key="s")]
