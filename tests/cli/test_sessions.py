@@ -637,6 +637,7 @@ def test_a_session_whose_process_is_gone_is_found_as_interrupted(told: Told, dat
     assert len(found("--status", "interrupted", "--limit", "2")) == 2
     assert sorted(found("--search", "one", "--status", "interrupted")) == ["gone-0111", "gone-1111", "gone-2111"]
 
+
 def test_a_session_in_an_unanswered_question_waits(told: Told, data: Data) -> None:
     held = {"held": {"call-1": {"tool": "bash"}}}
     stored("asks-1111", IN_FLIGHT, status="interrupted", metadata=held)
