@@ -375,7 +375,7 @@ def test_a_plugin_imports_the_kernel_and_no_other_package_of_ours_but_those_it_i
     assert [found for found in imports_besides(package_of(plugin), *below) if ours(found)] == []
 
 
-PORTABLE = ("loop-basic", "context-simple", "provider-playbook")
+PORTABLE = ("loop-basic", "context-simple", "provider-playbook", "tool-filesystem")
 """Modules that run on the published kernel too."""
 PUBLISHED = {"approval", "cancellation", "content_models", "coordinator", "events", "hooks", "interfaces", "llm_errors"}
 PUBLISHED |= {"loader", "message_models", "models", "module_sources", "session", "testing", "utils", "validation"}

@@ -5,12 +5,21 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from amplifier_core.permissions.protected import fold, is_secret
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .globs import Found
+
+try:
+    from amplifier_core.permissions.protected import fold, is_secret
+except ImportError:  # another kernel keeps no files from its tools
+
+    def fold(path: str) -> str:
+        return path
+
+    def is_secret(path: str) -> bool:
+        return False
+
 
 
 class Closed:
