@@ -21,7 +21,6 @@ except ImportError:  # another kernel keeps no files from its tools
         return False
 
 
-
 class Closed:
     """Looks at the files of one search, and counts those that it leaves out.
 
