@@ -14,8 +14,8 @@ try:
     from amplifier_core.permissions.protected import fold, is_secret
 except ImportError:  # another kernel keeps no files from its tools
 
-    def fold(path: str) -> str:
-        return path
+    def fold(name: str) -> str:
+        return name
 
     def is_secret(path: str) -> bool:
         return False
