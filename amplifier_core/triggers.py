@@ -154,7 +154,8 @@ class TriggerSource(Protocol):
 
     Its optional `caught_up()` returns whether all that has happened so far is yielded and stored, False while changes
     settle. A run that is to end by itself ends when every trigger is ready and caught up, and all events are handled.
-    It waits a second longer for a trigger without `caught_up()`.
+    It waits a second longer for a trigger without `caught_up()`. A class may say `fires_by_clock = True` if time alone
+    brings its events: such a run stops this trigger as soon as it is caught up, however much is still to be handled.
 
     A generator gets `StoreUnavailable` at its `yield` when the event cannot be stored. It may catch that and go on
     without the event, as a webhook does with 503; else `watch` ends, and is started again with the stored state.

@@ -25,9 +25,14 @@ async def drain(managers: Sequence[BackgroundSessionManager]) -> bool:
     """Return when every trigger is caught up and every accepted event is handled; stop the triggers before.
 
     Events accepted while the triggers stop are handled too. Postponed events, and events of paused background sessions,
-    stay for the next start. False when an event was given up or a trigger has failed.
+    stay for the next start, and so do the times that come meanwhile: a timer that is quicker than its turns would never
+    end. False when an event was given up or a trigger has failed.
     """
-    knows = all(watch.knows_when_caught_up for manager in managers for watch in manager.list_watches())
+    watches = [watch for manager in managers for watch in manager.list_watches()]
+    knows = all(watch.knows_when_caught_up for watch in watches)
+    while not all(watch.is_settled for watch in watches):  # noqa: ASYNC110 - a trigger tells nobody
+        await asyncio.sleep(LOOK_EVERY)
+    await asyncio.gather(*(watch.stop() for watch in watches if watch.fires_by_clock))
     await _wait_until_idle(managers, caught_up=True, quiet=SETTLED if knows else QUIET)
     await asyncio.gather(*(manager.stop_triggers() for manager in managers))
     await _wait_until_idle(managers)

@@ -15,6 +15,7 @@ from amplifier_core.plugins import load_plugins
 from amplifier_core.triggers import TriggerEvent, TriggerType
 
 from ..paths import project_of
+from .accepting import accept
 from .file_causes import FileCauses
 from .keys import MANUAL, manual_key, queue_key
 from .lifecycle import read_wish, save_wish
@@ -31,7 +32,6 @@ from .starting import (
 )
 from .state import Activity, BackgroundSessionState, Engine
 from .tasks import end_task, gather_all
-from .watch import accept
 from .worker import Worker
 
 if TYPE_CHECKING:
@@ -309,8 +309,7 @@ class BackgroundSessionManager:
         """
         if caught_up and not await self._engine.router.is_read():
             return False
-        watches = self.list_watches() if caught_up else ()
-        if any(each.name not in each.background.problems and not each.is_caught_up for each in watches):
+        if caught_up and not all(each.is_settled for each in self.list_watches()):
             return False
         at_work = [each for each in self._sessions.values() if not each.stopping and not each.paused]
         held = self._engine.held_by

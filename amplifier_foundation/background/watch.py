@@ -18,6 +18,7 @@ from amplifier_core.triggers import TriggerContext, TriggerEvent
 from amplifier_core.utils.secrets import redact_text
 
 from ..sessions.documents import find_documents
+from .accepting import accept
 from .keys import key_on_host
 from .log_events import TRIGGER_ERROR
 from .tasks import first_cause
@@ -259,8 +260,13 @@ class Watch:
         return self.stopping or self.background.stopping
 
     @property
-    def is_caught_up(self) -> bool:
-        """Whether the trigger has yielded everything so far: it is ready, and its `caught_up()`, if any, is true."""
+    def is_settled(self) -> bool:
+        """Whether nothing more is awaited of the trigger: it is stopped or caught up, or has a problem."""
+        return self.stopping or self.name in self.background.problems or self._is_caught_up
+
+    @property
+    def _is_caught_up(self) -> bool:
+        """Whether it has yielded everything so far: it is ready, and its `caught_up()`, if any, is true."""
         if self._leadership is not None and self._leadership.lease is None:
             return True
         caught_up = getattr(self._trigger, "caught_up", None)
@@ -270,6 +276,11 @@ class Watch:
     def knows_when_caught_up(self) -> bool:
         """Whether the trigger has a `caught_up()`."""
         return hasattr(self._trigger, "caught_up")
+
+    @property
+    def fires_by_clock(self) -> bool:
+        """Whether time alone brings events of this trigger, without end."""
+        return bool(getattr(self._trigger, "fires_by_clock", False))
 
     async def stop(self) -> None:
         """Stop the trigger; cancel it if it goes on, and log its name if it still does."""
@@ -356,45 +367,3 @@ class Watch:
                     return
         finally:
             self._is_waiting_for_store = False
-
-
-async def accept(
-    engine: Engine,
-    background: BackgroundSessionState,
-    trigger: str,
-    event: TriggerEvent,
-    leadership: Leadership | None = None,
-    *,
-    local: bool = False,
-) -> bool:
-    """Store an event; return whether a worker will handle it. The event is durable on return.
-
-    An event of a `local` trigger about a file is handled on this host, which has the file. Raises `StoreUnavailable`,
-    also for a store whose folder is gone: a write into it would be lost; `StaleEpoch` when the leadership is over.
-    """
-    engine.check_folder()
-    event = await engine.files.attribute(engine.store, (background.project, background.queue), event)
-    refused = await background.gate.refusal(engine, background, trigger, event)
-    delay = await background.gate.reserve(engine, background, event) if refused is None else 0.0
-    admission = background.gate.admission(event, delay) if refused is None else None
-    place = (background.project, background.queue, trigger)
-    if engine.member is None:
-        now = engine.clock.now()
-        delivery = await engine.store.enqueue(*place, event, refused=refused, admission=admission, now=now)
-    else:
-        delivery = await engine.member.enqueue(
-            place, event, leadership, refused=refused, admission=admission, local=local
-        )
-    background.last_trigger = event.timestamp
-    if delivery is None:
-        engine.notify("duplicate", background, event=event, trigger=trigger)
-    elif delivery.state in ("refused", "skipped"):
-        engine.refuse(background, event, delivery.reason or "", trigger)
-    else:
-        background.trigger_count += 1
-        engine.notify("accepted", background, event=event, trigger=trigger, delivery=delivery)
-        if admission is not None and admission.overlap == "replace":
-            background.cancel_replaced(delivery)
-        background.wake.set()
-        return True
-    return False

@@ -32,6 +32,8 @@ class TimerTrigger:
     `{"last", "tick"}` rides on each event, so a restart continues after the last stored tick.
     """
 
+    fires_by_clock = True
+
     def __init__(self) -> None:
         import asyncio
 
@@ -88,6 +90,10 @@ class TimerTrigger:
     async def ready(self) -> None:
         """Return when the timer runs, or has ended."""
         await self._armed.wait()
+
+    def caught_up(self) -> bool:
+        """Return whether it waits for its next due time."""
+        return self._sleep is not None and not self._sleep.done()
 
     async def watch(self) -> AsyncIterator[TriggerEvent]:
         """Yield an event at every due time, however long the handler of the one before took."""

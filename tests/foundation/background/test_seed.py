@@ -376,3 +376,44 @@ async def test_the_end_waits_no_longer_where_every_trigger_knows_that_it_is_caug
         await bench.manager.fire("queue", {"n": 1})
         assert await drain([bench.manager])
         assert await bench.states() == ["done", "done"]
+
+
+class Ticking:
+    """A trigger by a clock that is quicker than the turns: each tick brings the next one."""
+
+    fires_by_clock = True
+    turns: asyncio.Semaphore
+
+    def configure(self, config: Mapping[str, Any]) -> None:
+        self.ticks = 0
+        self.is_stopped = False
+
+    def caught_up(self) -> bool:
+        return self.ticks > 0
+
+    async def watch(self) -> AsyncIterator[TriggerEvent]:
+        while not self.is_stopped:
+            yield TriggerEvent(TriggerType.TIMER, "trigger-ticking", data={"n": self.ticks})
+            self.ticks += 1
+            await self.turns.acquire()
+
+    async def stop(self) -> None:
+        self.is_stopped = True
+        self.turns.release()
+
+
+async def test_the_end_waits_for_no_tick_that_comes_meanwhile(open_bench: OpenBench, plugins: Plugins) -> None:
+    class Offers:
+        @hookimpl
+        def amplifier_register_trigger(self, register: Any) -> None:
+            register("trigger-ticking", Ticking)
+
+    plugins.register(Offers(), "ticking")
+    Ticking.turns = asyncio.Semaphore(0)
+    async with open_bench() as bench, asyncio.timeout(PATIENCE):
+        bench.manager._engine.observers.append(
+            lambda activity: Ticking.turns.release() if activity.kind == "started" else None
+        )
+        await bench.start(triggers=[{"module": "trigger-ticking"}])
+        assert await drain([bench.manager])
+        assert set(await bench.states()) == {"done"}
