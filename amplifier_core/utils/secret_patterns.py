@@ -13,6 +13,12 @@ _NAME = (
 _PASSWORD = r"(?:passw(?:or)?d|passphrase|(?<=[_-])pwd)"
 _NO_REFERENCE = r"(?!\$[\w{(]|secret://|[<{]|%[({\w]|\*\*\*|\.\.\.)"
 _LIKE_A_KEY = r"(?=[^\s\"'\\]{0,80}\d)(?=[^\s\"'\\]{0,80}[A-Za-z])"
+_WORD = r"(?>[A-Z]{0,3}[a-z0-9]{1,7}(?![A-Za-z0-9])|[A-Z]{0,8}[a-z]{0,40}(?![A-Za-z0-9]))"
+_JOINT = r"[./_=~+-]{1,3}"
+_WORDS = (  # `rate-limiting`, `test_utils.py`, `x86_64-build`: less than five digits, and each part as people write it
+    r"(?!(?:[^\d\s]{0,80}\d){5})"
+    rf"(?>(?:{_JOINT})?{_WORD}(?:{_JOINT}{_WORD}){{0,14}}(?:{_JOINT})?)(?![\w.~+/=-])"
+)
 _NAMES = ("key", "passw", "passphrase", "secret", "token", "credential", "authorization", "pwd")
 _AWS = r"[A-Z0-9]{16}(?![A-Za-z0-9])(?:[\s:,;|=]{1,9}[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+]))?"
 _SERVICES = {
@@ -107,7 +113,10 @@ OTHERS = (
         ("?", "&"),
         (rf"((?i:[?&;](?:[\w-]{{0,60}}{_NAME}|key|sig|signature|code|auth)=)){_NO_REFERENCE}[^\s&#\"'\\<>]+",),
     ),
-    (("bearer", "basic"), (r"((?i:\b(?:bearer|basic)\s{1,9}))(?=[\w.~+/-]{0,200}[\d=_-])[\w.~+/=-]{8,}",)),
+    (
+        ("bearer", "basic"),
+        (rf"((?i:\b(?:bearer|basic)[ \t]{{1,9}}))(?=[\w.~+/-]{{0,200}}[\d=_-])(?!{_WORDS})[\w.~+/=-]{{8,}}",),
+    ),
     (_NAMES, _AT_NAMES),
 )
 """Forms of secrets: marks in small letters, and patterns with a group that stays.

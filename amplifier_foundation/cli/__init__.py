@@ -216,7 +216,12 @@ def main(args: Sequence[str] | None = None) -> None:
     code = _write_out(invoke(args))
     own_loops = sys.modules.get("amplifier_foundation.spawning.own_loops")
     loops = sys.modules.get("amplifier_foundation.cli.loops")
-    if (own_loops is not None and own_loops.must_be_killed()) or (loops is not None and loops.left_tasks):
+    preloading = sys.modules.get("amplifier_core.preloading")
+    if (
+        (own_loops is not None and own_loops.must_be_killed())
+        or (loops is not None and loops.left_tasks)
+        or (preloading is not None and preloading.is_importing())
+    ):
         sys.stderr.flush()
         os._exit(code)
     if loops is not None:

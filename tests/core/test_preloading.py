@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -14,6 +16,8 @@ from amplifier_core.loader import GROUP, ModuleLoader
 from amplifier_core.preloading import preload, wait_for_import
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.core.conftest import Site
 
 SLOW = """
@@ -85,3 +89,50 @@ async def test_an_import_that_fails_is_reported_by_the_mount(site: Site) -> None
 async def test_a_name_that_is_not_installed_is_no_error_here() -> None:
     preload(["provider-of-nobody"], GROUP)
     await wait_for_import("provider-of-nobody", GROUP)
+
+
+SLEEPING = """
+import time
+from pathlib import Path
+
+time.sleep({seconds})
+done = Path(__file__).with_name("done")
+done.write_text("imported")
+
+def preload():
+    done.write_text("more")
+"""
+
+
+def test_the_end_of_a_program_waits_for_the_import_that_runs_and_begins_no_further_one(site: Site) -> None:
+    groups = {GROUP: {"provider-slow-three": "slow_three:mount", "provider-slow-four": "slow_three:mount"}}
+    site.install("slow-three", groups, {"slow_three.py": SLEEPING.format(seconds=0.5)})
+    program = (
+        "import sys; from amplifier_core import preloading\n"
+        "preloading.preload(['provider-slow-three', 'provider-slow-four'], sys.argv[1])\n"
+        "while 'slow_three' not in sys.modules: pass\n"
+        "print(preloading.is_importing(), flush=True)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, GROUP],
+        env={**os.environ, "PYTHONPATH": str(site.folder)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+    assert (site.folder / "done").read_text() == "imported"
+
+
+def test_a_command_that_ends_early_waits_for_no_import(site: Site, tmp_path: Path) -> None:
+    files = {"slow_five.py": SLEEPING.format(seconds=600)}
+    site.install("slow-five", {GROUP: {"provider-slow-five": "slow_five:mount"}}, files)
+    (tmp_path / "bundle.md").write_text("---\nbundle: {name: b}\nproviders: [{module: provider-slow-five}]\n---\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "amplifier_foundation", "run", ""],
+        env={**os.environ, "PYTHONPATH": str(site.folder), "AMPLIFIER_HOME": str(tmp_path / "home")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 4, done.stderr

@@ -202,9 +202,28 @@ def test_ordinary_lines_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "text",
+    ["Add basic error-handling", "basic rate-limiting in test_utils", "basic auth-middleware", "a basic src/app_2.py",
+     "pip install amplifier-loop-basic\nmy-demo/bundle.md", "Bearer oauth2-middleware", "basic x86_64-build",
+     "basic __init__.py", "basic self.foo_2(x)", "basic HTTP/1.1-server", "basic key=value-pairs", "basic --verbose"],
+)  # fmt: skip
+def test_words_after_the_name_of_a_scheme_are_no_secret(text: str) -> None:
+    assert redact_text(text) == text
+
+
+@pytest.mark.parametrize(
+    "token", ["dXNlcjpwYXNzMQ==", "dXNlcjpodW50ZXIy", "550e8400-e29b-41d4-a716-4466", "ab12-cd34-ef56", "q8Zt_x-4Kd9w"]
+)
+def test_a_token_after_the_name_of_a_scheme_is_hidden(token: str) -> None:
+    assert redact_text(f"curl -H 'x: Bearer {token}'") == f"curl -H 'x: Bearer {HIDDEN}'"
+    assert redact_text(f"basic {token}") == f"basic {HIDDEN}"
+
+
+@pytest.mark.parametrize(
+    "text",
     ["A", "eyJ-", "sk-", "://", "://a:", "a://:", "&", "?token", "'", "\"api_", "-----BEGIN PRIVATE KEY-----",
      "bearer ", "authorization: ", "password=", "key: '", "token\": \"\\", "M", "<password>", "--token ", "login ",
-     "password=\"", "password=\\\"", "password: |\n ", "name: token value: ", "https://a1"],
+     "password=\"", "password=\\\"", "password: |\n ", "name: token value: ", "https://a1",
+     "basic a-", "bearer Aa-B1.", "basic __"],
 )  # fmt: skip
 def test_no_text_makes_the_search_endless(text: str) -> None:
     assert redact_text(text * (256 * 1024 // len(text)))
