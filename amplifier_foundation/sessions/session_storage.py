@@ -1,11 +1,10 @@
-"""Adapt the small contract of storage to the full one, and the full one to the small."""
+"""Adapt the small contract of storage to the full one."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,7 +14,7 @@ from amplifier_core.ids import validate_session_id
 from amplifier_core.storage import Finding, SessionRecord, SessionStorage, SessionStore, check_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from amplifier_core.transcript import Message
 
@@ -37,11 +36,6 @@ def as_session_store(storage: SessionStore | SessionStorage) -> SessionStore:
     if isinstance(storage, SessionStorage) and not isinstance(storage, SessionStore):
         return SessionStorageAdapter(storage)
     return storage
-
-
-def as_session_storage(store: SessionStore) -> SessionStorage:
-    """Return a small storage with the sessions of `store`. The store must be usable from any event loop."""
-    return _StoreAsStorage(store)
 
 
 class SessionStorageAdapter:
@@ -241,53 +235,6 @@ class SessionStorageAdapter:
         metadata |= {name: metadata[name].astimezone(UTC).isoformat() for name in _TIMES}
         metadata[_BUNDLE_NAME] = record.bundle
         self.storage.save(record.session_id, _copy(messages), _copy(metadata))
-
-
-class _StoreAsStorage:
-    """Appends the new messages of a session; a session with a changed history is deleted and stored anew."""
-
-    def __init__(self, store: SessionStore) -> None:
-        self._store = store
-
-    def save(self, session_id: str, transcript: list[dict[str, Any]], metadata: dict[str, Any]) -> None:
-        """Keep this session in place of the one under its id."""
-        _wait_for(self._save(session_id, transcript, metadata))
-
-    def load(self, session_id: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Return (transcript, metadata). Raises `SessionNotFound`, a `LookupError`."""
-        return _wait_for(self._load(session_id))
-
-    def exists(self, session_id: str) -> bool:
-        """Return whether `load` would succeed."""
-        return _wait_for(self._exists(session_id))
-
-    async def _save(self, session_id: str, transcript: list[Message], metadata: dict[str, Any]) -> None:
-        stored = await self._store.read(session_id) if await self._exists(session_id) else None
-        if stored is not None and stored != transcript[: len(stored)]:
-            await self._store.delete(session_id)
-            stored = None
-        if stored is None:
-            await self._store.create(SessionRecord(session_id, status="idle", metadata=metadata))
-        else:
-            await self._store.update(session_id, metadata=metadata)
-        kept = len(stored or ())
-        await self._store.append(session_id, transcript[kept:], at=kept)
-
-    async def _load(self, session_id: str) -> tuple[list[Message], dict[str, Any]]:
-        return await self._store.read(session_id), dict((await self._store.get(session_id)).metadata)
-
-    async def _exists(self, session_id: str) -> bool:
-        try:
-            await self._store.get(session_id)
-        except SessionNotFound:
-            return False
-        return True
-
-
-def _wait_for(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` in a thread of its own: the caller's event loop cannot run another one."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
 
 
 def _copy(value: Any) -> Any:

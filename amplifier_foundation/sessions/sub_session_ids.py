@@ -29,8 +29,3 @@ def generate_sub_session_id(
         child = _SUB_SESSION.fullmatch(parent)
         span = child[1] if child else sha256(parent.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return f"{span}-{secrets.token_hex(8)}_{name or 'agent'}"
-
-
-def is_top_level(session_id: str) -> bool:
-    """Return whether a session has no parent: by the field's rule, its id has no `_`."""
-    return "_" not in session_id

@@ -293,17 +293,6 @@ def sum_cost_usd(contributions: Iterable[Any]) -> Decimal | None:
     return sum(amounts, Decimal(0)) if amounts else None
 
 
-def usage_of_messages(messages: Iterable[Mapping[str, Any]]) -> Usage | None:
-    """Return the usage of a stored history by the `metadata.usage` of its answers; None without any.
-
-    Not every orchestrator writes it.
-    """
-    metadata = (message.get("metadata") for message in messages)
-    told = (each.get("usage") for each in metadata if isinstance(each, Mapping))
-    known = [Usage.from_dict(each) for each in told if isinstance(each, Mapping) and each]
-    return sum_usages(known) if known else None
-
-
 def read_usage(reports: Iterable[Any], whole: Any) -> Usage:
     """Return the usage of one call: by the `reports` of its provider, or by the orchestrator if that is fuller."""
     known = [_read(each)[0] for each in reports]

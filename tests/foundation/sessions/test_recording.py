@@ -9,7 +9,7 @@ import pytest
 from amplifier_core import AmplifierSession, SessionRecord
 from amplifier_core.storage import DurableStore
 from amplifier_foundation import SessionRecorder
-from amplifier_foundation.sessions.usage import usage_of_messages
+from amplifier_foundation.sessions.usage import Usage, sum_usages
 from tests.foundation.conftest import MakeBundle, playbook
 
 RULES = [{"when": {"user": "^list"}, "call": {"tool": "glob", "input": {"pattern": "*"}}}]
@@ -65,8 +65,7 @@ async def test_stored_messages_say_how_long_their_calls_took_and_what_they_used(
         {"duration", "model", "usage"},
     ]
     assert {each["model"] for each in about if "model" in each} == {"playbook/playbook"}
-    total = usage_of_messages(stored)
-    assert total is not None
+    total = sum_usages([Usage.from_dict(each["usage"]) for each in about if "usage" in each])
     assert (total.requests, total.cost_usd, total.input_tokens > 0) == (3, 0, True)
 
 

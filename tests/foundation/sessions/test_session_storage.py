@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from amplifier_core import AmplifierSession
-from amplifier_core.errors import SessionConflict, SessionNotFound
-from amplifier_core.storage import DurableStore, SessionRecord, SessionStorage, SessionStore
-from amplifier_core.testing import MemoryStore, check_storage
+from amplifier_core.errors import SessionConflict
+from amplifier_core.storage import SessionRecord, SessionStore
+from amplifier_core.testing import MemoryStore
 from amplifier_core.testing.store_checks import SESSION_STORE_CHECKS
 from amplifier_foundation import spawn_bundle
-from amplifier_foundation.sessions.session_storage import SessionStorageAdapter, as_session_storage, as_session_store
+from amplifier_foundation.sessions.session_storage import SessionStorageAdapter, as_session_store
 
 from ..conftest import MakeBundle
 
@@ -47,16 +47,11 @@ async def test_the_adapter_keeps_the_contract(check: Callable[[SessionStore], Aw
     await check(SessionStorageAdapter(files))
 
 
-def test_a_store_as_a_storage_keeps_the_small_contract() -> None:
-    check_storage(lambda: as_session_storage(MemoryStore()))
-
-
 def test_what_is_a_store_already_is_used_as_it_is(files: Files) -> None:
     store = MemoryStore()
     assert as_session_store(store) is store
     adapter = as_session_store(files)
     assert isinstance(adapter, SessionStorageAdapter) and isinstance(adapter, SessionStore)
-    assert isinstance(as_session_storage(store), SessionStorage)
 
 
 async def test_a_spawned_session_is_kept_in_a_small_storage(
@@ -123,19 +118,3 @@ async def test_the_name_of_the_bundle_is_read_as_the_seed_writes_it(files: Files
     files.save("theirs", [], {"session_id": "theirs", "parent_id": None, "bundle_name": "coder", "turn_count": 3})
     record = await SessionStorageAdapter(files).get("theirs")
     assert (record.bundle, record.turn_count) == ("coder", 3)
-
-
-async def test_saving_a_longer_session_appends_what_is_new(store: DurableStore) -> None:
-    storage = as_session_storage(store)
-    storage.save("s", [{"n": 0}], {"a": 1})
-    await store.create(SessionRecord("fork", fork_of="s"))
-    created = (await store.get("s")).created
-    storage.save("s", [{"n": 0}, {"n": 1}], {"a": 2})
-    assert storage.load("s") == ([{"n": 0}, {"n": 1}], {"a": 2})
-    assert (await store.get("s")).created == created, "it is the same session"
-    storage.save("s", [{"n": 9}], {})
-    assert storage.load("s") == ([{"n": 9}], {})
-    assert await store.read("fork") == [{"n": 0}]
-    assert not storage.exists("t")
-    with pytest.raises(SessionNotFound):
-        storage.load("t")

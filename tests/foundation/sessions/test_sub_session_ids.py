@@ -8,7 +8,7 @@ from hashlib import sha256
 import pytest
 
 from amplifier_core.ids import validate_session_id
-from amplifier_foundation.sessions.sub_session_ids import generate_sub_session_id, is_top_level
+from amplifier_foundation.sessions.sub_session_ids import generate_sub_session_id
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,3 @@ def test_the_span_of_another_parent_is_made_of_its_id_and_else_of_its_trace() ->
 
 def test_no_two_ids_are_the_same() -> None:
     assert len({generate_sub_session_id("a", "root") for _ in range(1_000)}) == 1_000
-
-
-def test_a_session_with_a_parent_in_its_id_is_not_at_the_top() -> None:
-    assert is_top_level("3f9a0c1b77de")
-    assert not is_top_level(generate_sub_session_id("a"))

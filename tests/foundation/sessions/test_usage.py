@@ -22,7 +22,6 @@ from amplifier_foundation.sessions.usage import (
     children_usage,
     sum_cost_usd,
     sum_usages,
-    usage_of_messages,
 )
 
 CONFIG = {"session": {"orchestrator": "loop-basic", "context": "context-simple"}}
@@ -319,18 +318,6 @@ def test_costs_are_summed_whatever_the_shape_they_come_in(caplog: pytest.LogCapt
     assert message.startswith(
         "impossible contributions to session.cost were left out: cost_usd=-1, cost_usd='much', cost_usd=<class"
     )
-
-
-def test_a_stored_history_tells_what_its_answers_took() -> None:
-    answer = {"role": "assistant", "content": "Done.", "metadata": {"usage": {"input_tokens": 3, "cost_usd": "0.1"}}}
-    odd: list[dict[str, Any]] = [
-        {"role": "user", "content": "go"},
-        {"role": "assistant", "metadata": None},
-        {"role": "assistant", "metadata": {"usage": "much"}},
-        {"role": "assistant", "metadata": {"usage": {}}},
-    ]
-    assert usage_of_messages([*odd, answer, answer]) == Usage(6, cost_usd=Decimal("0.2"), requests=2)
-    assert usage_of_messages(odd) is None
 
 
 def test_the_usage_since_an_earlier_one_is_that_of_the_requests_between() -> None:
