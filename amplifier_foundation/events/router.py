@@ -56,12 +56,6 @@ class Emitter(Protocol):
         """Publish an event, and return it."""
         ...
 
-    def create_session_emitter(
-        self, session_id: str, *, cause: str | None = None, depth: int = 0, project: str | None = None
-    ) -> SessionEmitter:
-        """Return an emitter for the events of one session."""
-        ...
-
 
 class EventRouter:
     """Publish and subscribe within one process, on a shared log with a cursor for each subscriber.

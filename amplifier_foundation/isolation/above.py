@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from amplifier_core.session import AmplifierSession
     from amplifier_core.transcript import Message
 
-    from ..events import SessionEmitter
     from ..sessions.asked import AskedCall
     from ..sessions.ledger import Ledger, OpenLedger
     from ..spawning.budget import Limits
@@ -141,14 +140,6 @@ class RouterAbove:
         """Publish an event; the parent knows its cause and its depth."""
         answer = await self._link.call("emit", name=event_name, data=data, session_id=source_session_id)
         return read_value(SessionEvent, answer)
-
-    def create_session_emitter(
-        self, session_id: str, *, cause: str | None = None, depth: int = 0, project: str | None = None
-    ) -> SessionEmitter:
-        """Return an emitter for the events of `session_id`."""
-        from ..events import SessionEmitter
-
-        return SessionEmitter(self, session_id, cause, depth, project)
 
 
 class PluginsAbove:

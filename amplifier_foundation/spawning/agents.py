@@ -107,8 +107,9 @@ class AgentSpawner:
         event_id, depth = (cause.event_id, cause.depth) if cause else (None, 0)
         project = project_of(self.working_dir)
         if self.router is not None:
-            emitter = self.router.create_session_emitter(session_id, cause=event_id, depth=depth, project=project)
-            capabilities["event.emit"] = emitter.emit
+            from ..events import SessionEmitter
+
+            capabilities["event.emit"] = SessionEmitter(self.router, session_id, event_id, depth, project).emit
         if keeps_documents:
             store, publish = cast("DocumentStore", self.store), getattr(self.router, "publish", None)
             documents = SessionDocuments(store, project, session_id, cause=event_id, depth=depth, publish=publish)

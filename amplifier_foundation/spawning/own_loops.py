@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import SessionStore
 
-    from ..events import Emitter, SessionEmitter
+    from ..events import Emitter
     from .child import Spawn
 
     Report = Callable[[str], None]
@@ -300,14 +300,6 @@ class OuterRouter:
         """Hand a stored event to the subscribers, as `EventRouter.publish` does."""
         self._fence.check()
         self._serving.call_soon_threadsafe(self._router.publish, event)  # type: ignore[attr-defined]  # the serving one
-
-    def create_session_emitter(
-        self, session_id: str, *, cause: str | None = None, depth: int = 0, project: str | None = None
-    ) -> SessionEmitter:
-        """Return an emitter for the events of `session_id`."""
-        from ..events import SessionEmitter
-
-        return SessionEmitter(self, session_id, cause, depth, project)
 
 
 @slotted
