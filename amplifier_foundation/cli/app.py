@@ -197,7 +197,7 @@ async def load_bundle_at(
         from ..security.loading import load_to_run
         from ..security.trust import NotTrusted
 
-        load = partial(load_to_run, source, known_bundles(plugins, settings), plugins, settings, folder)
+        load = partial(load_to_run, source, plugins, settings, folder)
         while True:
             try:
                 bundle = await _call(load)

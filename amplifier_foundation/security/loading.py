@@ -8,7 +8,6 @@ from . import session_mark
 from .trust import extend_guard, load_trusted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from amplifier_core.plugins import Plugins
@@ -17,10 +16,8 @@ if TYPE_CHECKING:
     from ..settings import Settings
 
 
-def load_to_run(
-    source: str, names: Mapping[str, str], plugins: Plugins, settings: Settings, folder: Path | None = None
-) -> Bundle:
-    """Load the bundle at `source` (a file, folder, URL or one of `names`); its code is checked when it is imported.
+def load_to_run(source: str, plugins: Plugins, settings: Settings, folder: Path | None = None) -> Bundle:
+    """Load the bundle at `source` (a file, folder, URL or known name); its code is checked when it is imported.
 
     The settings are those in `folder` (default: the current one), and trusted already. From here on, this process
     counts as one of sessions. Raises `BundleError`, `NotTrusted`, `TrustUnreadable`.
@@ -29,7 +26,9 @@ def load_to_run(
     from ..bundle.registry import BundleRegistry
     from ..bundle.stand_ins import replace_stand_ins
 
-    bundle = load_trusted(source, names=names, installed=BundleRegistry(plugins=plugins).folders_of_packages())
+    registry = BundleRegistry(plugins=plugins)
+    names = {**registry.names(), **settings.get("bundles")}
+    bundle = load_trusted(source, names=names, installed=registry.folders_of_packages())
     session_mark.mark_process()
     extend_guard(bundle, settings, folder)
     apply_settings(bundle, settings, folder)

@@ -60,17 +60,14 @@ class BundleOpener:
         return settings
 
     async def _load(self, source: str, folder: str, settings: Settings, settle: Settle) -> Bundle:
-        from ..bundle.registry import BundleRegistry
         from ..bundle.sections import PROMPT_TOOL
         from ..security.loading import load_to_run
         from ..security.trust import NotTrusted
         from ..security.trust_texts import find_untrusted_texts
 
-        registry = await asyncio.to_thread(BundleRegistry, plugins=self._plugins)
-        names = {**registry.names(), **settings.get("bundles")}
         while True:
             try:
-                bundle = await asyncio.to_thread(load_to_run, source, names, self._plugins, settings, Path(folder))
+                bundle = await asyncio.to_thread(load_to_run, source, self._plugins, settings, Path(folder))
             except NotTrusted as error:
                 if not await settle(error):
                     raise

@@ -42,7 +42,7 @@ def run(served: Served, tmp_path: Path) -> RunResult:
     folder.mkdir()
     (folder / "bundle.md").write_text(BUNDLE, encoding="utf-8")
     plugins = load_plugins()
-    bundle = load_to_run(str(folder / "bundle.md"), {}, plugins, read_settings(folder), folder)
+    bundle = load_to_run(str(folder / "bundle.md"), plugins, read_settings(folder), folder)
     work = run_workflow(find_workflow(bundle), bundle, served.store, plugins, working_dir=folder)
     result: RunResult = served.run(work)
     assert result.status == "waiting"
