@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
 
 from amplifier_core.frozen import slotted
+from amplifier_core.permissions import parse_rule
 from amplifier_core.permissions.gate import ALWAYS, SESSION, call_hash
 from amplifier_core.storage import PromptDeliveries
 
@@ -18,12 +19,13 @@ from .approvals import WAITS, Approval, read_approvals, save, settle
 from .script_digests import digest_scripts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from datetime import datetime
 
     from amplifier_core.clock import Clock
     from amplifier_core.coordinator import ModuleCoordinator
     from amplifier_core.models import HookResult
+    from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import Delivery, DurableStore
 
     from ..sessions.asked import AskedCall
@@ -46,8 +48,8 @@ class ApprovalInbox:
     lifetime: float
     """Seconds until an unanswered question counts as denied."""
     clock: Clock
-    allow: Callable[[str], None] = lambda rule: None
-    """Called with a rule that a person adds for good: it holds for the next sessions, too."""
+    parent: AmplifierSession | None = None
+    """The session above: what a person allows for good holds for its next sessions, too."""
     _before: dict[str, Approval] = field(default_factory=dict)
     """The answers at the beginning of the attempt."""
     _found: dict[str, Approval] = field(default_factory=dict)
@@ -118,7 +120,9 @@ class ApprovalInbox:
             return Answer(found.id, "denied", self._explain(found))
         if not found.answer.startswith(ALWAYS) or found.rule is None:
             return Answer(found.id, "approved")
-        self.allow(found.rule)
+        gate = self.parent.coordinator.permissions if self.parent is not None else None
+        if gate is not None:
+            gate.policy = gate.policy.with_own(parse_rule("allow", found.rule))
         return Answer(found.id, "approved", said=found.answer)
 
     async def keep(self, approval_id: str, messages: list[dict[str, str]]) -> None:

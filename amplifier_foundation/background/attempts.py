@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import AmplifierError, SessionNotFound, SpawnRefused, StaleEpoch
-from amplifier_core.permissions import parse_rule
 from amplifier_core.transcript import Transcript
 
 from ..bundle.overrides import DAY
@@ -52,13 +51,8 @@ FOLDER = "working folder"
 def make_inbox(engine: Engine, background: BackgroundSessionState, delivery: Delivery) -> ApprovalInbox:
     """Return the approval system of the delivery's sessions."""
     lifetime = min(background.config.approval_timeout or DAY, LONGEST_WAIT)
-
-    def allow(rule: str) -> None:
-        gate = engine.parent.coordinator.permissions
-        if gate is not None:
-            gate.policy = gate.policy.with_own(parse_rule("allow", rule))
-
-    return ApprovalInbox(engine.store, delivery, background.prepared.bundle.digest, lifetime, engine.clock, allow)
+    digest = background.prepared.bundle.digest
+    return ApprovalInbox(engine.store, delivery, digest, lifetime, engine.clock, engine.parent)
 
 
 async def prepare_attempt(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import SessionConflict, SessionNotFound, StaleEpoch, StoreUnavailable
 from amplifier_core.frozen import frozen
 from amplifier_core.ids import new_session_id
-from amplifier_core.permissions import parse_rule
 from amplifier_core.storage import Inbox
 
 from ..background.approval_inbox import ApprovalInbox
@@ -120,7 +118,7 @@ async def run_workflow(
                 async with _open_parent(
                     prepared, complete, plugins, record, router, approval_system or inbox, permissions
                 ) as (session, agents):
-                    inbox.allow = partial(_allow, session)
+                    inbox.parent = session
                     asked = InboxApprovals(inbox, record.session_id, record.project)
                     approvals = DirectApprovals(approval_system) if approval_system is not None else asked
                     taken = await take_steps(
@@ -192,13 +190,6 @@ async def _finish(
     text = str(result.error) if result.error is not None else None
     events.hand_on(await claim.finish([] if is_known else [end], {"status": result.status, "error": text}))
     await inbox.forget()
-
-
-def _allow(session: AmplifierSession, rule: str) -> None:
-    """Add a rule that a person allows for good to what a session may do."""
-    gate = session.coordinator.permissions
-    if gate is not None:
-        gate.policy = gate.policy.with_own(parse_rule("allow", rule))
 
 
 async def read_questions(store: DurableStore, record: SessionRecord, now: datetime | None = None) -> list[Approval]:
