@@ -21,11 +21,11 @@ from ..paths import project_of
 from ..security import read_policy
 from ..sessions.accounts import ACCOUNTS
 from ..sessions.forks import fork_stored
-from ..sessions.held import with_held
+from ..sessions.held import HELD
 from ..sessions.lock import session_lock
 from ..sessions.presence import as_it_is, refuse_occupied
 from ..sessions.recording import shield_to_completion
-from ..sessions.records import new_record, resume_changes
+from ..sessions.records import new_record, resume_changes, with_members
 from ..sessions.untrusted import taint
 from ..spawn import prepared_bundle
 from ..spawning.agents import AgentSpawner
@@ -165,7 +165,7 @@ async def _wait(
     taken: Taken | None = None,
 ) -> RunResult:
     """Give the run back until a person answers its questions, or the first of them expires."""
-    held = with_held((await store.get(record.session_id)).metadata, {FLOW: {"tool": TOOL}})
+    held = with_members((await store.get(record.session_id)).metadata, {HELD: {FLOW: {"tool": TOOL}}})
     reason = f"{WAITS}: {'; '.join(each.id for each in questions)}"
     await claim.put_back(reason, inbox.due(questions), {"status": "interrupted", "metadata": held})
     if any(each.is_decided for each in await inbox.read()):
@@ -237,7 +237,7 @@ async def _find_record(
 def _as_it_goes_on(record: SessionRecord, workflow: Workflow) -> SessionRecord:
     """Return the record of a run that waits for nobody, and goes on with this workflow: a change was accepted."""
     about = {**record.metadata[FLOW], "digest": digest_of(describe_workflow(workflow))}
-    return replace(record, metadata={**with_held(record.metadata, {}), FLOW: about})
+    return replace(record, metadata={**with_members(record.metadata, {HELD: {}}), FLOW: about})
 
 
 @asynccontextmanager
@@ -307,13 +307,15 @@ async def cancel_run(store: DurableStore, record: SessionRecord, clock: Clock | 
     error = FlowError(CANCELLED, f"a person has cancelled the run {run_id}")
     if run_of(delivery) is None:
         await store.drop(delivery.delivery_id, reason="a person has cancelled it")
-        await store.update(run_id, status="cancelled", metadata=with_held(record.metadata, {}), error=str(error))
+        await store.update(
+            run_id, status="cancelled", metadata=with_members(record.metadata, {HELD: {}}), error=str(error)
+        )
         events = RunEvents(store, record, name, delivery.event, clock)
         await events.publish(events.end("cancelled", {"outputs": {}, "error": error.to_dict()}))
         return True
     with session_lock(run_id, is_run=True):
         claim = await Claim.take(store, record, clock)
-        await store.update(run_id, metadata=with_held(record.metadata, {}))
+        await store.update(run_id, metadata=with_members(record.metadata, {HELD: {}}))
         events = RunEvents(store, record, name, claim.delivery.event, clock)
         inbox = ApprovalInbox(store, claim.delivery, "", DAY, clock)
         await inbox.begin()

@@ -17,9 +17,10 @@ from amplifier_core.utils.secrets import redact_text
 
 from ..sessions.accounts import Account
 from ..sessions.exporting import call_line
-from ..sessions.held import with_held
+from ..sessions.held import HELD
 from ..sessions.presence import refuse_occupied
 from ..sessions.recording import shield_to_completion
+from ..sessions.records import with_members
 from ..sessions.stored_history import stored_transcript
 from ..spawning.budget import Budget, Limits
 from ..spawning.child import prepare_spawn, share_stored
@@ -102,7 +103,7 @@ class AgentTurns:
         """Return whether another process is about to give the cached answer: this one then asks for itself."""
         try:
             record = await self._store.get(session_id)
-            refuse_occupied(replace(record, metadata=with_held(record.metadata, {})))
+            refuse_occupied(replace(record, metadata=with_members(record.metadata, {HELD: {}})))
         except SessionNotFound:
             return False
         except SessionConflict:

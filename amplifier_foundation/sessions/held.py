@@ -77,12 +77,6 @@ def held_of(metadata: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {call_id: dict(mark) for call_id, mark in marks.items()} if isinstance(marks, dict) else {}
 
 
-def with_held(metadata: Mapping[str, Any], marks: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of a record with these marks instead of its own."""
-    kept = {name: value for name, value in metadata.items() if name != HELD}
-    return {**kept, HELD: dict(marks)} if marks else kept
-
-
 def running_call(session: AmplifierSession) -> tuple[HeldCalls, str, str] | None:
     """Return the held calls of a session, and the id and the tool of the call that runs in this task; None outside."""
     held = session.coordinator.get_capability(CAPABILITY)

@@ -18,6 +18,7 @@ from amplifier_core import events
 from amplifier_core.errors import SessionError
 
 from .held import held_of
+from .records import with_members
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -133,12 +134,6 @@ def marks_of(metadata: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {call_id: dict(mark) for call_id, mark in marks.items()} if isinstance(marks, dict) else {}
 
 
-def with_marks(metadata: Mapping[str, Any], marks: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of a record with these marks instead of its own."""
-    kept = {name: value for name, value in metadata.items() if name != ONCE}
-    return {**kept, ONCE: dict(marks)} if marks else kept
-
-
 async def check_effects(store: SessionStore, record: SessionRecord) -> None:
     """Return when nothing in a session, or in those below it, waits for a decision. Raises `EffectsUncertain`."""
     for each in await _read_tree(store, record):
@@ -154,9 +149,8 @@ async def decide_effects(store: SessionStore, session_id: str, decision: Decisio
         undecided = await _undecided(store, each)
         if undecided:
             marks = {call_id: {**mark, "decision": decision} for call_id, mark in undecided.items()}
-            await store.update(
-                each.session_id, metadata=with_marks(each.metadata, {**marks_of(each.metadata), **marks})
-            )
+            decided_on = with_members(each.metadata, {ONCE: {**marks_of(each.metadata), **marks}})
+            await store.update(each.session_id, metadata=decided_on)
             decided += len(undecided)
     return decided
 

@@ -38,9 +38,14 @@ class RunningMetadata:
 
     async def write(self, **changes: Any) -> None:
         """Change members, and store all; an empty value removes its member. Raises the errors of the store."""
-        kept = {name: value for name, value in self.values.items() if name not in changes}
-        self.values = {**kept, **{name: value for name, value in changes.items() if value}}
+        self.values = with_members(self.values, changes)
         await self._store.update(self._session_id, metadata=self.values)
+
+
+def with_members(metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of a record with these members instead of its own; an empty value removes its member."""
+    kept = {name: value for name, value in metadata.items() if name not in changes}
+    return {**kept, **{name: value for name, value in changes.items() if value}}
 
 
 def new_record(

@@ -18,15 +18,15 @@ from ..paths import project_of
 from ..sessions.accounts import ACCOUNTS, tree_account
 from ..sessions.costs import spent_of, with_spent
 from ..sessions.failures import describe_failure
-from ..sessions.held import with_held
+from ..sessions.held import HELD
 from ..sessions.history import final_answer, turn_starts
 from ..sessions.interruptions import resumed_transcript, settling_results
 from ..sessions.lock import session_lock
-from ..sessions.once import with_marks
+from ..sessions.once import ONCE
 from ..sessions.origins import origin_capability
 from ..sessions.presence import refuse_occupied
 from ..sessions.recording import record_session
-from ..sessions.records import bundle_identity, new_record, resume_changes
+from ..sessions.records import bundle_identity, new_record, resume_changes, with_members
 from ..sessions.stored_history import turns_so_far
 from ..sessions.uncounted import resumed_record
 from ..sessions.untrusted import taint, taint_of
@@ -161,15 +161,14 @@ class Conversation:
                 changes: dict[str, Any] = {"status": status, "turn_count": self.turn_count, "error": error}
                 spent = {**with_spent(self._metadata, self.usage, self._duration), **ledger}
                 spent |= taint_of(self.session)
-                metadata = with_held(with_marks(spent, self._recorder.once.marks), self._recorder.held.marks)
+                marks = {ONCE: self._recorder.once.marks, HELD: self._recorder.held.marks}
+                metadata = with_members(spent, marks)
                 await self._store.update(self.session.session_id, **changes, metadata=metadata)
         return Turn(self.session.session_id, output, outcome, self.turn_count, error)
 
     async def keep(self, name: str, value: Any) -> None:
         """Keep a value in the metadata of the record, durably; an empty one removes its member."""
-        self._metadata = {key: each for key, each in self._metadata.items() if key != name}
-        if value:
-            self._metadata[name] = value
+        self._metadata = with_members(self._metadata, {name: value})
         if self.is_stored:
             await self._recorder.metadata.write(**{name: value})
 

@@ -19,9 +19,10 @@ from amplifier_core.hook_data import SpawnOutcome
 from ..paths import project_of
 from ..sessions.costs import with_spent
 from ..sessions.failures import describe_failure
-from ..sessions.held import with_held
+from ..sessions.held import HELD
 from ..sessions.history import final_answer
-from ..sessions.once import with_marks
+from ..sessions.once import ONCE
+from ..sessions.records import with_members
 from ..sessions.usage import Usage
 from .child_session import ChildBuilder
 
@@ -152,16 +153,13 @@ def record_changes(spawn: Spawn, outcome: SpawnOutcome) -> dict[str, Any]:
         "status": outcome.status,
         "turn_count": outcome.turn_count,
         "error": outcome.error,
-        "metadata": with_held(
-            with_marks(
-                {
-                    **with_spent(spawn.metadata, spawn.usage or Usage(), outcome.duration),
-                    **(spawn.ledger or {}),
-                    **spawn.taint,
-                },
-                spawn.marks,
-            ),
-            spawn.held,
+        "metadata": with_members(
+            {
+                **with_spent(spawn.metadata, spawn.usage or Usage(), outcome.duration),
+                **(spawn.ledger or {}),
+                **spawn.taint,
+            },
+            {ONCE: spawn.marks, HELD: spawn.held},
         ),
     }
 
