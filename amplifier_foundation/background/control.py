@@ -1,8 +1,8 @@
 """Answer other processes at a socket, which only its user can open.
 
 A request and its answer are one line of JSON each; after the answer to some, lines follow until the client leaves. The
-socket lies in the data folder, or in a private folder of its
-own when that path is too long for a socket. The lock of the data folder names it.
+socket lies in the data folder, or in a private folder of its own when that path is too long for a socket. The lock of
+the data folder names it.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def _accept_other_spellings(whole: Schema, definitions: Schema) -> None:
     name = {"type": "string", "pattern": MODULE_ID}
     for key in DEFAULT_SESSION:
         definitions["SessionSection"]["properties"][key]["anyOf"].insert(0, name)
-    included = _alternative(whole["properties"]["includes"], "array")
+    included = _list_form(whole["properties"]["includes"])
     included["items"] = {"anyOf": [{"type": "string", "minLength": 1}, included["items"]]}
     about = definitions["BundleSection"]["properties"]
     about["name"].update(type=_TEXT_OR_NUMBER, minLength=1, maxLength=128, pattern=r"^[^:/\\]+$")
@@ -85,15 +85,15 @@ def _accept_other_spellings(whole: Schema, definitions: Schema) -> None:
     trigger["oneOf"] = [{"required": ["module"]}, {"required": ["type"]}]
 
 
-def _alternative(schema: Schema, kind: str) -> Schema:
-    found: Schema = next(each for each in schema["anyOf"] if each.get("type") == kind)
+def _list_form(schema: Schema) -> Schema:
+    found: Schema = next(each for each in schema["anyOf"] if each.get("type") == "array")
     return found
 
 
 def _propose(definitions: Schema, whole: Schema, modules: Collection[str], triggers: Collection[str]) -> None:
     """Propose the installed names of its kind in each section."""
     for section in MODULE_LISTS:
-        entries = _alternative(whole["properties"][section], "array")
+        entries = _list_form(whole["properties"][section])
         names = _open_enum(name for name in modules if name.startswith(KINDS[section].prefixes))
         entries["items"] = {"allOf": [entries["items"], {"properties": {"module": names}}]}
     for key in DEFAULT_SESSION:

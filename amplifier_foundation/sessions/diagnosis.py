@@ -76,7 +76,7 @@ def repair_transcript(entries: Sequence[Message], diagnosis: DiagnosisResult) ->
     without an answer gets a note of its interruption.
     """
     misplaced = {position for position, _ in _find_misplaced(entries)} if diagnosis["misplaced_tool_ids"] else set()
-    kept = [entry for position, entry in enumerate(_strip_lines(entries)) if position not in misplaced]
+    kept = [entry for position, entry in enumerate(strip_lines(entries)) if position not in misplaced]
     lost = {*diagnosis["orphaned_tool_ids"], *diagnosis["misplaced_tool_ids"]}
     complete = add_synthetic_tool_results(kept, lost, LOST)
     for position in reversed(list(_find_unanswered(complete))):
@@ -86,7 +86,7 @@ def repair_transcript(entries: Sequence[Message], diagnosis: DiagnosisResult) ->
 
 def rewind_transcript(entries: Sequence[Message], diagnosis: DiagnosisResult) -> list[Message]:
     """Return the entries before the first turn with a problem, without `line_num`."""
-    whole = _strip_lines(entries)
+    whole = strip_lines(entries)
     if diagnosis["status"] == "healthy":
         return whole
     lost = {*diagnosis["orphaned_tool_ids"], *diagnosis["misplaced_tool_ids"]}
@@ -99,7 +99,8 @@ def rewind_transcript(entries: Sequence[Message], diagnosis: DiagnosisResult) ->
     return whole[: starts[-1] if starts else 0]
 
 
-def _strip_lines(entries: Sequence[Message]) -> list[dict[str, Any]]:
+def strip_lines(entries: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return the entries without `line_num`."""
     return [{key: value for key, value in entry.items() if key != LINE} for entry in entries]
 
 

@@ -20,7 +20,7 @@ from amplifier_core.ids import validate_session_id
 
 from ..documents.files import write_whole
 from ..paths import data_home
-from .diagnosis import LINE, diagnose_transcript
+from .diagnosis import LINE, diagnose_transcript, strip_lines
 from .transcripts import count_turns, find_orphaned_tool_calls, find_turn, settle_orphans, slice_to_turn
 
 if TYPE_CHECKING:
@@ -98,8 +98,7 @@ def load_transcript_with_lines(session_dir: Path) -> list[Message]:
 
 def write_transcript(session_dir: Path, entries: Sequence[Message]) -> None:
     """Write the messages of a session, without `line_num`."""
-    plain = [{key: value for key, value in entry.items() if key != LINE} for entry in entries]
-    write_jsonl(session_dir / TRANSCRIPT_FILENAME, plain)
+    write_jsonl(session_dir / TRANSCRIPT_FILENAME, strip_lines(entries))
 
 
 def load_metadata(session_dir: Path) -> dict[str, Any]:

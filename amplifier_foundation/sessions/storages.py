@@ -67,9 +67,7 @@ def open_store(
     return as_session_store(store)
 
 
-def open_administration(
-    plugins: Plugins, storage: str | Mapping[str, Any] | None = None, path: Path | None = None
-) -> StoreAdministration:
+def open_administration(plugins: Plugins, storage: str | Mapping[str, Any] | None = None) -> StoreAdministration:
     """Return the administration of the store that `open_store` would open, without opening it.
 
     Raises `StorageUnsuitable` for a storage without an administration, `UnknownName`, `SettingsError`.
@@ -77,7 +75,7 @@ def open_administration(
     from amplifier_core.storage import administration_of
 
     choice = _choose(storage)
-    config = _config_of(choice, path)
+    config = _config_of(choice, None)
     administration = administration_of(plugins.storages.get(choice.name), config)
     if administration is None:
         raise StorageUnsuitable(

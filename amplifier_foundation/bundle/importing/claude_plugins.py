@@ -108,9 +108,9 @@ class Plugin:
         pattern = matcher.get("matcher")
         return {**({"matcher": pattern} if isinstance(pattern, str) and pattern else {}), "hooks": commands}
 
-    def take_servers(self, given: Any, usual: str, manifest: Path) -> None:
+    def take_servers(self, given: Any, manifest: Path) -> None:
         """Take the servers of a file, and of what a manifest gives, as with hooks."""
-        for data, file in _read_parts(self.source, given, usual, manifest):
+        for data, file in _read_parts(self.source, given, ".mcp.json", manifest):
             servers = data.get("mcpServers", data)
             for name, server in servers.items() if isinstance(servers, dict) else ():
                 kept = self._read_server(str(name), server, file)
@@ -207,7 +207,7 @@ def _read_plugin_folder(path: Path) -> Plugin:
     source.left_out[:] = [each for each in source.left_out if each.file not in (".claude-plugin", ".mcp.json", ".git")]
     _take_folders(plugin, data, manifest)
     plugin.take_hooks(data.get("hooks"), "hooks/hooks.json", manifest)
-    plugin.take_servers(data.get("mcpServers"), ".mcp.json", manifest)
+    plugin.take_servers(data.get("mcpServers"), manifest)
     plugin.files.pop("hooks/hooks.json", None)
     plugin.modules = list(USUAL_MODULES)
     plugin.instruction = f"You are a helpful agent.\n\n{plugin.about.get('description', '')}".strip()
@@ -233,7 +233,7 @@ def _read_claude_folder(path: Path) -> Plugin:
         if key not in ("hooks", "$schema"):
             source.leave_out(settings, str(key), "your own settings decide: amplifier config")
     if path.name != ".claude":
-        plugin.take_servers(None, ".mcp.json", settings)
+        plugin.take_servers(None, settings)
     memories = [file for file in (source.root / "CLAUDE.md", folder / "CLAUDE.md") if file.is_file()]
     plugin.instruction = "\n\n".join(filter(None, map(source.read_text, dict.fromkeys(memories)))).strip()
     plugin.instruction = plugin.instruction or "You are a helpful agent."
