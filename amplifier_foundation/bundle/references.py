@@ -129,8 +129,6 @@ def _file_at(path: Path) -> Path:
         candidates = [path.with_name(path.name + suffix) for suffix in SUFFIXES]
         found = next((candidate for candidate in candidates if candidate.is_file()), None)
     except (OSError, ValueError) as error:
-        if isinstance(error, BundleLoadError):
-            raise
         reason = getattr(error, "strerror", None) or error
         raise BundleLoadError(f"{show_file(path)}: cannot be read ({reason})") from error
     if found is None and path.exists():
