@@ -20,6 +20,7 @@ from .history import end_of_turn, interrupted_results, open_calls, turn_starts
 from .ledger import LEDGER
 from .once import ONCE
 from .presence import KEY as PROCESS
+from .records import FORKED
 from .uncounted import COUNTED
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _fork_record(
     now = datetime.now(UTC)
     of_source = (PROCESS, USAGE, DURATION, ONCE, HELD, LEDGER, COUNTED, ACCOUNTS)
     kept = {key: value for key, value in source.metadata.items() if key not in of_source}
-    metadata: Mapping[str, Any] = {**without_continuations(kept), **added}
+    metadata: Mapping[str, Any] = {**without_continuations(kept), **added, FORKED: True}
     return replace(
         source,
         session_id=fork_id,

@@ -18,7 +18,7 @@ from amplifier_core import events
 from amplifier_core.errors import SessionError
 
 from .held import held_of
-from .records import with_members
+from .records import FORKED, with_members
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -170,10 +170,11 @@ async def _undecided(store: SessionStore, record: SessionRecord) -> dict[str, di
 
 
 async def _read_tree(store: SessionStore, record: SessionRecord) -> list[SessionRecord]:
-    """Return a session and all sessions below it; a fork has no marks of its source."""
+    """Return a session and all sessions that work for it."""
     tree = [record]
     for each in tree:  # it grows meanwhile
-        tree += await store.sessions(parent_id=each.session_id)
+        made = await store.sessions(parent_id=each.session_id)
+        tree += [below for below in made if not below.metadata.get(FORKED)]
     return tree
 
 

@@ -22,8 +22,8 @@ _TREE = 2
 """The format of `marshal` in which equal configs are equal bytes: see `spawning.inheritance`."""
 AGENT = "agent"
 """The member of a record's metadata with the agent of its session."""
-
-
+FORKED = "forked"
+"""The member of the metadata of a fork that goes its own way: it is no work of its source."""
 WORKTREE = "worktree"
 """The member of a record's metadata with the git worktree of its session."""
 

@@ -153,6 +153,18 @@ async def test_a_person_who_resumes_the_session_is_trusted_and_the_model_is_told
     assert "once" not in (await store.get("cut")).metadata
 
 
+async def test_a_call_in_a_fork_is_no_matter_of_its_source(store: DurableStore) -> None:
+    await store.create(SessionRecord("source", status="idle"))
+    await store.append("source", [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}], at=0)
+    fork = await fork_stored(store, await store.get("source"))
+    await store.append(fork.session_id, OPEN, at=2)
+    await store.update(fork.session_id, metadata={**fork.metadata, **MARK})
+    await check_effects(store, await store.get("source"))
+    assert await decide_effects(store, "source", "done") == 0
+    with pytest.raises(EffectsUncertain):
+        await check_effects(store, await store.get(fork.session_id))
+
+
 async def test_a_fork_has_no_marks_of_its_source(store: DurableStore, cut: Any) -> None:
     fork = await fork_stored(store, await cut())
     assert "once" not in fork.metadata
