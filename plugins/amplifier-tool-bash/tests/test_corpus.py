@@ -317,6 +317,28 @@ def test_a_rule_for_a_program_does_not_cover_what_it_is_fed(command: str) -> Non
     assert narrowest_rule(call_of(command)) is None
 
 
+@pytest.mark.parametrize(
+    ("row", "command"),
+    [
+        *[(48, f"find . -name x {action} python3 f {end}") for action in ("-exec", "-execdir", "-ok", "-okdir")
+          for end in ("{} +", "';'")],
+        (48, "find . -exec cp x .git/config +"), (48, "/usr/bin/find . -exec sh -c X ';'"),
+        (48, "fd x -x python3 f"), (48, "fdfind -HX python3 f"), (48, "fd --exec-batch=python3 x"),
+        (25, "flock f python3 x"), (25, "flock f -c X"), (25, "strace python3 x"), (25, "script -qc X"),
+        (25, "script --command=X"), (25, "run-parts d"), (25, "/usr/bin/time -v python3 x"), (25, "watch X"),
+        (25, "parallel X ::: a"), (25, "env python3 x"), (25, "ls | xargs python3"), (25, "nohup flock f X"),
+    ],
+)  # fmt: skip
+def test_rows_25_and_48_a_rule_for_a_program_does_not_cover_the_programs_that_it_runs(row: int, command: str) -> None:
+    names = (
+        "find fd fdfind flock strace script run-parts time watch parallel env xargs nohup /usr/bin/find /usr/bin/time"
+    )
+    section = {"allow": [f"bash({name} *)" for name in names.split()]}
+    assert decide(command, section) == "ask"
+    assert narrowest_rule(call_of(command)) is None
+    assert decide("find . -delete && fd -H a", section) == "allow"
+
+
 @pytest.mark.parametrize("command", ["ls; rm y", "ls\nrm y", "timeout 5 make; ls", "make 2>&1 | tail -5"])
 def test_every_part_of_a_compound_must_be_allowed(command: str) -> None:
     assert decide(command, {}) == "ask"

@@ -20,7 +20,7 @@ from .files import Closed, TooManyFiles, expand
 from .parsing import MOST_COMMANDS, Redirection, TooManyCommands, parse
 from .reading import find_read_paths, shows_files, walks
 from .words import Opaque, Unfinished, Word
-from .wrappers import find_inner_commands, reads_program, runs_another, unwrap
+from .wrappers import find_inner_commands, reads_program, runs_another, runs_arguments, unwrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -239,7 +239,7 @@ class _Decoder:
         is_vague = is_vague or (_is_fed(words[0], redirections) and find_read_paths(words) is None)
         for inner in find_inner_commands(words):
             self._add_for_refusals(inner)
-        self._add_command(words, is_vague=is_vague or words[0].text in _CHANGES_SHELL)
+        self._add_command(words, is_vague=is_vague or words[0].text in _CHANGES_SHELL or runs_arguments(words))
         self._add_git(words)
         self._add_removal(words)
 

@@ -31,7 +31,17 @@ _OPTIONS = {
     ),
 }
 """Options without a value, options with one, and the arguments before the command."""
-_RUN_OTHERS = frozenset(("sudo", "doas", "su", "strace", "ltrace", "busybox", "flock", "chroot", "unshare", "watch"))
+_OTHER_WRAPPERS = """
+sudo doas su runuser setpriv strace ltrace busybox flock chroot unshare nsenter watch time script parallel run-parts
+chrt taskset prlimit setarch systemd-run
+"""
+_RUN_OTHERS = frozenset(_OTHER_WRAPPERS.split())
+"""Their arguments are not decoded: such a command is asked for each time."""
+_ACTIONS = {
+    "find": r"-exec|-execdir|-ok|-okdir",
+    **dict.fromkeys(("fd", "fdfind"), r"-[^-]*[xX].*|--exec.*"),
+}
+"""The arguments that a command to run comes behind, or stands in."""
 _INTERPRETERS = (
     r"(?:ba|da|z|k)?sh|python[0-9.]*|pypy[0-9.]*|node|nodejs|deno|bun|perl|ruby|php|lua|Rscript|tclsh|psql|mysql|sqlite3|ssh"
     r"|at|batch|parallel|gdb|ed|ex|vim?|awk|gawk|make|docker|kubectl"
@@ -118,15 +128,23 @@ def reads_program(program: Word) -> bool:
     return re.fullmatch(_INTERPRETERS, program.text.rpartition("/")[2]) is not None
 
 
+def runs_arguments(words: Sequence[Word]) -> bool:
+    """Return whether a command runs another one, among its arguments, that is not decoded."""
+    name, arguments = words[0].text, words[1:]
+    if name in _RUN_OTHERS:
+        return bool(arguments)
+    return name in _ACTIONS and any(re.fullmatch(_ACTIONS[name], word.text) for word in arguments)
+
+
 def find_inner_commands(words: Sequence[Word]) -> list[Sequence[Word]]:
-    """Return the commands among the arguments of a program that runs others; there, no more is decoded.
+    """Return what may be the commands among the arguments of a program that runs others; only a refusal looks at them.
 
     Raises `Opaque` for too many.
     """
-    if words[0].text == "find":
-        starts = [place + 1 for place, word in enumerate(words) if word.text in ("-exec", "-execdir", "-ok", "-okdir")]
+    if (action := _ACTIONS.get(words[0].text)) is not None:
+        starts = [place + 1 for place, word in enumerate(words) if place and re.fullmatch(action, word.text)]
         if len(starts) > _MOST_ACTIONS:
-            raise Opaque("more actions of find than are looked at")
+            raise Opaque(f"more actions of {words[0].text} than are looked at")
     elif words[0].text in _RUN_OTHERS:
         starts = [place for place, word in enumerate(words[:16]) if place and not word.text.startswith("-")]
     else:
