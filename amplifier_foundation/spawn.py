@@ -179,7 +179,8 @@ async def spawn_bundle(
     instruction is the same, or empty.
 
     Raises `BundleError`, `SpawnRefused`, `ForkRefused`, `SessionExists` (a stored id, without `resume`),
-    `SpawnTimeout`, `BudgetExceeded`, and the errors of the child's orchestrator.
+    `SpawnTimeout`, `BudgetExceeded`, the errors of the child's orchestrator, and `ValueError` for an unknown
+    `context_depth` or `context_scope`.
     """
     if isinstance(bundle, PreparedBundle):
         prepared = bundle

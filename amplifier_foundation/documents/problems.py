@@ -135,6 +135,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean '{max(close, key=likeness)}'?"
 
 
+def require_choice(name: str, value: object, known: Sequence[str]) -> None:
+    """Check the argument `name` of a function, whose values are `known`. Raises `ValueError`, which lists them."""
+    if value not in known:
+        raise ValueError(f"{name}: must be one of {', '.join(known)}, not {value!r}")
+
+
 class BundleProblemsError(BundleError):
     """Base of the errors with all `problems` of a bundle, warnings included."""
 

@@ -264,6 +264,13 @@ class BlockingSubscription(LiveSubscription):
                 waiter.set_result(None)
 
 
-KINDS: dict[Overflow, type[LiveSubscription]] = {
+_KINDS: dict[Overflow, type[LiveSubscription]] = {
     kind.overflow: kind for kind in (LiveSubscription, ContentSubscription, BlockingSubscription, StrictSubscription)
 }
+
+
+def kind_of(overflow: Overflow) -> type[LiveSubscription]:
+    """Return the kind of reader for a rule. Raises `ValueError` for an unknown one."""
+    if overflow not in _KINDS:
+        raise ValueError(f"overflow: must be one of {', '.join(_KINDS)}, not {overflow!r}")
+    return _KINDS[overflow]

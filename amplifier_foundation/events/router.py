@@ -15,7 +15,7 @@ from amplifier_core.late_fields import EventDraft
 
 from .channel import BoundedChannel, Channel
 from .frozen import ATOMS, FrozenDict, freeze, freeze_values
-from .live import KINDS, BlockingSubscription, LiveSubscription
+from .live import BlockingSubscription, LiveSubscription, kind_of
 from .looking import LogLook
 from .names import OVERFLOW, Filter, NameIndex
 from .stored import StoredSubscription
@@ -196,19 +196,19 @@ class EventRouter:
         subscriber of `router:overflow` gets a notice of drops, at most one a second for each losing subscriber; `*`
         alone does not ask for it.
 
-        With `since`, a router with a store reads its log and drops nothing. One without raises `SubscriberLagged`
-        when its history begins later.
+        With `since`, a router with a store reads its log and drops nothing. One without raises `SubscriberLagged` when
+        its history begins later. Raises `ValueError` for an unknown `overflow`, and `RuntimeError` when it is closed.
         """
         if self._closed:
             raise RuntimeError("the router is closed")
         wanted = Filter.of(event_names, source_sessions)
         if queue_size is not None and queue_size < 1:
             raise ValueError(f"queue_size: {queue_size} events cannot wait; give 1 or more, or None for no bound")
+        kind = kind_of(overflow)
         self._loop = _running_loop() or self._loop
         if since is not None and self._store is not None and self._look is not None:
             return StoredSubscription(self._channel(wanted), event_names, self._store, since, self._look)
         replayed = [] if since is None else self._replay(wanted, since)
-        kind = KINDS[overflow]
         self._waits = self._waits or kind is BlockingSubscription
         own = overflow == "drop_newest" or wanted.wants_notices or bool(replayed)
         channel = self._own_channel(wanted, overflow, replayed) if own else self._channel(wanted)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from amplifier_core.storage import Delivery, Finding, SessionRecord, SessionStore
     from amplifier_core.transcript import Message
 
-    from ..sessions.forks import ForkPlace, Orphans
+    from ..sessions.forks import ForkPlace
+    from ..sessions.history import Orphans
     from .acting import Actor
 
 LAST = "last"

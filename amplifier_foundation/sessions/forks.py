@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, get_args
 
 from amplifier_core.continuations import without_continuations
 from amplifier_core.errors import SessionConflict, SessionError
@@ -13,10 +13,11 @@ from amplifier_core.frozen import frozen
 from amplifier_core.ids import new_session_id
 from amplifier_core.transcript import settled_length
 
+from ..documents.problems import require_choice
 from .accounts import ACCOUNTS, fork_metadata
 from .costs import DURATION, USAGE
 from .held import HELD
-from .history import end_of_turn, interrupted_results, open_calls, turn_starts
+from .history import Orphans, end_of_turn, interrupted_results, open_calls, turn_starts
 from .ledger import LEDGER
 from .once import ONCE
 from .presence import KEY as PROCESS
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import SessionRecord, SessionStore
     from amplifier_core.transcript import Message
-
-Orphans = Literal["complete", "remove", "error"]
-"""How a fork treats tool calls without a result before its point."""
 
 SHORT = 32
 """Messages of a history whose turns are counted while the session runs: its record lacks the running turn."""
@@ -64,7 +62,8 @@ async def fork_stored(
 
     The fork has the source's bundle, config and working folder and resumes as the source would. Tool calls in flight at
     that point are left out (`remove`), recorded as interrupted (`complete`) or refused (`error`). Raises `SessionError`
-    for a point outside the history, `SessionConflict` for refused calls, and `ForkRefused`.
+    for a point outside the history, `SessionConflict` for refused calls, `ForkRefused`, and `ValueError` for unknown
+    `orphans`.
     """
     place = await fork_place(store, source, turn=turn, message=message, orphans=orphans)
     return await fork_there(store, source, place, name=name, session_id=session_id, plugins=plugins)
@@ -78,7 +77,8 @@ async def fork_place(
     message: int | None = None,
     orphans: Orphans = "remove",
 ) -> ForkPlace:
-    """Return the point of a fork of `source`. Reads only as much of the history as it needs."""
+    """Return the point of a fork of `source`, as `fork_stored` does. Reads only as much of the history as it needs."""
+    require_choice("orphans", orphans, get_args(Orphans))
     if turn is None and message is None:
         messages, before = await _read_end(store, source)
         turns = source.turn_count if before else len(turn_starts(messages))

@@ -6,7 +6,7 @@ A history is settled when every tool call has its result. Providers refuse an un
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_core.transcript import text_of as text_of
 
@@ -22,6 +22,9 @@ INTERRUPTED = {
 
 UNFINISHED = frozenset({"interrupted", "length", "refusal", "content_filter", "empty"})
 """The `finish_reason`, in an answer's metadata, of an answer that was cut or refused."""
+
+Orphans = Literal["complete", "remove", "error"]
+"""How a fork treats tool calls without a result before its point."""
 
 
 def is_user_turn(message: Message) -> bool:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from amplifier_core.transcript import Message
 
-    from .forks import Orphans
+    from .history import Orphans
 
 TRANSCRIPT_FILENAME = "transcript.jsonl"
 METADATA_FILENAME = "metadata.json"

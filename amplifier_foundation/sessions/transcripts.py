@@ -7,16 +7,15 @@ calls are read from `tool_calls` and from content blocks of the types `tool_call
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from .history import is_user_turn, text_of, turn_starts
+from ..documents.problems import require_choice
+from .history import Orphans, is_user_turn, text_of, turn_starts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from amplifier_core.transcript import Message
-
-    from .forks import Orphans
 
 FORKED = "The session was forked before this tool call had a result; whether it took effect is unknown."
 INTERRUPTED = "The turn was interrupted here."
@@ -74,7 +73,7 @@ def slice_to_turn(
     """Return the messages up to the end of a turn.
 
     Tool calls without a result there get an error as theirs (`complete`), are taken out (`remove`), or are
-    refused (`error`). Raises `ValueError` for a turn out of range, and for refused calls.
+    refused (`error`). Raises `ValueError` for a turn out of range, for refused calls, and for another word.
     """
     return settle_orphans(messages[: find_turn(messages, turn).stop], handle_orphaned_tools)
 
@@ -92,7 +91,8 @@ def find_turn(messages: Sequence[Message], turn: int) -> slice:
 
 
 def settle_orphans(messages: Sequence[Message], orphans: Orphans) -> list[Message]:
-    """Return the messages with a result for every tool call. Raises `ValueError` for refused calls."""
+    """Return the messages with a result for every tool call. Raises `ValueError` for refused calls and another word."""
+    require_choice("handle_orphaned_tools", orphans, get_args(Orphans))
     ids = find_orphaned_tool_calls(messages)
     if ids and orphans == "error":
         raise ValueError(f"Orphaned tool calls: {', '.join(ids)}")

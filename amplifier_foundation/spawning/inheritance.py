@@ -5,12 +5,13 @@ from __future__ import annotations
 import marshal
 from copy import deepcopy
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from amplifier_core.transcript import Message, Transcript
 
 from ..bundle.capability_layers import INHERITED
 from ..bundle.merge import merge_module_lists
+from ..documents.problems import require_choice
 from ..sessions.history import is_user_turn
 
 if TYPE_CHECKING:
@@ -117,7 +118,9 @@ def _copy_deep(value: Any) -> Any:
 
 
 async def inherit_history(session: AmplifierSession, depth: Depth, scope: Scope, turns: int) -> Beginning:
-    """Return the beginning of the history for a child of `session`; see `Inheritance.take`."""
+    """Return the beginning of the history for a child of `session`; see `Inheritance.take`. Raises `ValueError`."""
+    require_choice("context_depth", depth, get_args(Depth))
+    require_choice("context_scope", scope, get_args(Scope))
     if depth == "none":
         return Beginning(Transcript(), 0)
     from .family import Family

@@ -15,7 +15,7 @@ from ..loops import run_in_loop
 from ..output import plural, print_json
 
 if TYPE_CHECKING:
-    from ...sessions.forks import Orphans
+    from ...sessions.history import Orphans
 
 
 @click.command(epilog='Example: amplifier session fork last@2 --name "second try"')

@@ -185,6 +185,15 @@ async def test_e6_an_error_ends_the_reader_and_says_how_far_behind_it_was() -> N
     assert (subscription.dropped, router.subscriber_count) == (4, 0)
 
 
+async def test_an_unknown_rule_of_overflow_is_refused_with_those_there_are() -> None:
+    wrong: Any = "drop"
+    for since in (None, 0):
+        with pytest.raises(
+            ValueError, match="^overflow: must be one of drop_oldest, drop_newest, block, error, not 'drop'$"
+        ):
+            EventRouter().subscribe(["tick"], overflow=wrong, since=since)
+
+
 @pytest.mark.parametrize("overflow", ["drop_oldest", "drop_newest", "error"])
 async def test_drops_are_told_at_most_once_a_second_and_the_telling_is_not_counted(overflow: Overflow) -> None:
     clock = VirtualClock()

@@ -193,6 +193,14 @@ async def test_a_call_in_flight_is_refused_by_name_and_nothing_is_stored(store: 
     assert (await fork_stored(store, source, turn=1, orphans="error")).fork_at == 4
 
 
+async def test_an_unknown_treatment_of_calls_in_flight_is_refused(store: DurableStore) -> None:
+    source = await in_flight(store)
+    wrong: Any = "completed"
+    with pytest.raises(ValueError, match="^orphans: must be one of complete, remove, error, not 'completed'$"):
+        await fork_stored(store, source, orphans=wrong)
+    assert len(await store.sessions()) == 1
+
+
 async def test_a_reminder_of_a_hook_is_no_turn_to_fork_at(store: DurableStore) -> None:
     reminder = {"role": "user", "content": [{"type": "text", "text": " <system-reminder>be brief</system-reminder>"}]}
     source = await stored(store, [*turn(1), reminder, *turn(2)], 2)

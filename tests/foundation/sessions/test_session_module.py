@@ -113,6 +113,12 @@ def test_calls_without_a_result_are_completed_removed_or_refused() -> None:
     assert slice_to_turn(CUT, 3, handle_orphaned_tools="remove") == CUT[:-1]
     with pytest.raises(ValueError, match="Orphaned tool calls: c"):
         slice_to_turn(CUT, 3, handle_orphaned_tools="error")
+    wrong: Any = "removed"
+    for cut in (CUT, TALK):
+        with pytest.raises(
+            ValueError, match="handle_orphaned_tools: must be one of complete, remove, error, not 'removed'"
+        ):
+            slice_to_turn(cut, 1, handle_orphaned_tools=wrong)
     assert slice_to_turn(CUT, 2, handle_orphaned_tools="error") == TALK
 
 

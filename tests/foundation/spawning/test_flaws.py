@@ -117,6 +117,26 @@ async def test_every_depth_and_scope_gives_a_history_whose_calls_have_results(
     assert result.turn_count == (1 if depth == "none" else 2)
 
 
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        *[({"context_depth": depth}, f"^context_depth: must be one of none, recent, all, not {depth!r}$")
+          for depth in (None, "None", "NONE", "all ", "agents")],
+        ({"context_depth": "all", "context_scope": "all"}, "context_scope: must be one of conversation, agents, full"),
+        ({"context_scope": None}, "context_scope: must be one of conversation, agents, full, not None"),
+    ],
+)  # fmt: skip
+async def test_a_depth_or_scope_that_is_none_is_refused_and_nothing_is_inherited_or_stored(
+    given: dict[str, Any], complaint: str, parent: Parent, echo: PreparedBundle, store: DurableStore, lead: Any
+) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        await spawn_bundle(echo, "go", parent, session_storage=store, **given)
+    session = await lead()
+    with pytest.raises(ValueError, match=complaint):
+        await session.coordinator.get_capability("session.spawn")("self", "go", **given)
+    assert await store.sessions() == []
+
+
 # S3
 
 
