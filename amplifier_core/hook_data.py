@@ -58,7 +58,8 @@ class SpawnRequest:
 class SpawnOutcome:
     """How a spawned session ended.
 
-    `status` is completed, failed or cancelled; interrupted, while a tool call of it waits for approval.
+    `status` is completed, failed or cancelled; interrupted, while a tool call of it waits for approval. `turn_count` is
+    the number of turns that it has executed: also those before it was resumed, none of the history that it inherited.
     """
 
     session_id: str

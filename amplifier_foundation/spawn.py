@@ -57,7 +57,11 @@ __all__ = [
 
 @frozen
 class SpawnResult:
-    """The result of a spawned session; `duration` in seconds, `usage` of its requests to models."""
+    """The result of a spawned session; `duration` in seconds, `usage` of its requests to models.
+
+    `turn_count` is the number of turns that the session has executed: also those before it was resumed, and none of the
+    history that it inherited.
+    """
 
     output: str
     session_id: str

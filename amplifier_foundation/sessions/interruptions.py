@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .history import INTERRUPTED, interrupted_results, open_calls, text_of
 from .once import apply_decisions
 from .presence import as_it_is
-from .records import agent_of
+from .records import agent_of, inherited_turns
 from .stored_history import stored_transcript
 
 ATTEMPT = "attempt"
@@ -83,6 +83,7 @@ async def _describe_child(store: SessionStore, child: SessionRecord) -> dict[str
     told = {"agent": agent_of(child), "session_id": child.session_id, "status": child.status}
     if child.status == "completed":
         last = await store.read(child.session_id, max(0, child.message_count - 1))
-        return {**told, "response": text_of(last[0]) if last else "", "turn_count": child.turn_count}
+        turns = child.turn_count - inherited_turns(child.metadata)
+        return {**told, "response": text_of(last[0]) if last else "", "turn_count": turns}
     message = "The process ended while this session worked; go on with it by its session_id, or begin anew."
     return {**told, **INTERRUPTED, "status": "interrupted", "message": message}

@@ -26,6 +26,8 @@ FORKED = "forked"
 """The member of the metadata of a fork that goes its own way: it is no work of its source."""
 WORKTREE = "worktree"
 """The member of a record's metadata with the git worktree of its session."""
+INHERITED_TURNS = "inherited_turns"
+"""The member of a record's metadata with the number of turns that its session has not executed, but begun with."""
 
 
 class RunningMetadata:
@@ -96,6 +98,12 @@ def agent_of(record: SessionRecord) -> str:
     """Return the agent of a session; '' for a session without one."""
     agent = record.metadata.get(AGENT)
     return agent if isinstance(agent, str) else ""
+
+
+def inherited_turns(metadata: Mapping[str, Any]) -> int:
+    """Return the number of turns in the history that a session began with."""
+    turns = metadata.get(INHERITED_TURNS)
+    return turns if isinstance(turns, int) else 0
 
 
 def describe_worktree(metadata: Mapping[str, Any]) -> str:

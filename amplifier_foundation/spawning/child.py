@@ -23,7 +23,7 @@ from ..sessions.interruptions import resumed_transcript
 from ..sessions.once import check_effects
 from ..sessions.origins import ORIGIN, origin_below, origin_of_fork, origin_of_resumed
 from ..sessions.recording import shield_to_completion
-from ..sessions.records import new_record, resume_changes
+from ..sessions.records import INHERITED_TURNS, inherited_turns, new_record, resume_changes
 from ..sessions.stored_history import turns_so_far
 from ..sessions.uncounted import COUNTED, counted, resumed_record
 from ..sessions.untrusted import UNTRUSTED, taint_of
@@ -58,6 +58,8 @@ class Spawn:
     transcript: Transcript
     turns: int = 0
     """The number of its turns; the child's own are added at its end."""
+    inherited: int = 0
+    """The number of its turns that it has not executed: those of the history that it began with."""
     begun: int = 0
     """The number of its messages before the child began."""
     recorded: int = 0
@@ -181,8 +183,10 @@ async def prepare_spawn(spawn: Spawn, *, resume: bool = False, anew: bool = Fals
     origin = spawn.capabilities.get(ORIGIN) or origin_below(spawn.parent)
     if spawn.store is not None and stored is not None:
         origin = await origin_of_resumed(spawn.store, stored, origin)
+        spawn.inherited = inherited_turns(stored.metadata)
         await shield_to_completion(_load(spawn, spawn.store, stored, anew=anew))
     elif spawn.store is not None or len(spawn.transcript):
+        spawn.inherited = spawn.turns
         source = spawn.shares if len(spawn.transcript) else None
         if source is None and len(spawn.transcript) and spawn.transcript.is_fork_of(spawn.parent.transcript):
             source = spawn.parent.session_id
@@ -218,6 +222,8 @@ async def _create(spawn: Spawn, store: SessionStore, source: str | None) -> None
     own: dict[str, Any] = {} if tree is None else {"created": tree.clock.now()}  # on a shared store, the store's time
     if begun > spawn.recorded:  # the answers in a copied history are counted where they were given
         spawn.metadata = {**spawn.metadata, COUNTED: counted(begun)}
+    if spawn.inherited:
+        spawn.metadata = {**spawn.metadata, INHERITED_TURNS: spawn.inherited}
     record = new_record(
         spawn.prepared,
         spawn.request.session_id,

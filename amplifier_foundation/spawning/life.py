@@ -50,7 +50,7 @@ async def run_spawn(spawn: Spawn, timeout: float | None = None) -> SpawnOutcome:
         parent_id=spawn.request.parent_id,
         status=_status_of(spawn),
         output=output,
-        turn_count=spawn.turns,
+        turn_count=spawn.turns - spawn.inherited,
         duration=time.monotonic() - began,
         error=describe_failure(spawn.error, spawn.child) if spawn.error is not None else None,
         usage=spawn.usage.to_dict() if spawn.usage is not None else {},
@@ -151,7 +151,7 @@ def record_changes(spawn: Spawn, outcome: SpawnOutcome) -> dict[str, Any]:
     """Return the changes of the session's record after its outcome."""
     return {
         "status": outcome.status,
-        "turn_count": outcome.turn_count,
+        "turn_count": spawn.turns,
         "error": outcome.error,
         "metadata": with_members(
             {

@@ -223,7 +223,7 @@ async def test_what_a_provider_continues_by_stays_with_the_source(store: Durable
     await stored(store, said, 1)
     await store.update("source", metadata={"continuation": "x", "tags": ["t"]})
     fork = await fork_stored(store, await store.get("source"))
-    assert fork.metadata == {"tags": ["t"], "forked": True}
+    assert fork.metadata == {"tags": ["t"], "inherited_turns": 1, "forked": True}
     own: Message = {"role": "assistant", "content": "b", "metadata": {"response_id": "mine"}}
     await store.append(fork.session_id, [own], at=2)
     messages = stored_transcript(store, await store.get(fork.session_id))

@@ -80,7 +80,7 @@ async def test_a_session_that_was_made_for_a_call_goes_on_when_the_call_runs_aga
     asked = {"context_depth": "all", "context_scope": "full", "sub_session_id": "fork-1", "again": True}
     first = await spawner(session)("self", "go", **asked)
     again = await spawner(session)("self", "go", **asked)
-    assert (again["session_id"], again["output"], again["turn_count"]) == ("fork-1", first["output"], 2)
+    assert (again["session_id"], again["output"], again["turn_count"]) == ("fork-1", first["output"], 1)
     assert (await store.get("fork-1")).message_count == 4
     asked["sub_session_id"] = "fork-2"
     assert (await spawner(session)("self", "go", **asked))["session_id"] == "fork-2"

@@ -48,7 +48,7 @@ async def test_what_it_is_given_besides_reaches_the_child(
         session_cwd=tmp_path / "below",
         self_delegation_depth=2,
     )
-    assert (result["output"], result["turn_count"]) == ("user:one|assistant:first|user:nowlarge-1", 2)
+    assert (result["output"], result["turn_count"]) == ("user:one|assistant:first|user:nowlarge-1", 1)
     [session] = watched.children
     find = session.coordinator.get_capability
     assert (find("session.working_dir"), find("self_delegation_depth")) == (str(tmp_path / "below"), 2)

@@ -114,7 +114,7 @@ async def test_every_depth_and_scope_gives_a_history_whose_calls_have_results(
     stored = await store.read(result.session_id)
     assert stored[-1]["role"] == "assistant"
     assert open_calls(stored) == []
-    assert result.turn_count == (1 if depth == "none" else 2)
+    assert result.turn_count == 1
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ async def test_reminders_of_hooks_are_no_turns(parent: Parent, echo: PreparedBun
     parent.transcript.extend([{"role": "user", "content": "one"}, reminder, {"role": "assistant", "content": "yes"}])
     result = await spawn_bundle(echo, "two", parent, context_depth="recent", context_turns=1)
     assert result.output.startswith("user:one|")
-    assert result.turn_count == 2
+    assert result.turn_count == 1
 
 
 # S4, S7
@@ -284,7 +284,7 @@ async def test_the_published_contract_of_the_capability_holds(lead: Any, words: 
     assert {name: result[name] for name in ("session_id", "status", "turn_count")} == {
         "session_id": "below-1",
         "status": "completed",
-        "turn_count": 2,
+        "turn_count": 1,
     }
     assert result["metadata"]["agent"] == "below"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -10,8 +11,10 @@ import pytest
 
 from amplifier_core import Transcript
 from amplifier_core.storage import DurableStore
-from amplifier_foundation import PreparedBundle, spawn_bundle
+from amplifier_foundation import EventRouter, PreparedBundle, spawn_bundle
+from amplifier_foundation.sessions.forks import fork_stored
 from amplifier_foundation.sessions.history import open_calls
+from amplifier_foundation.sessions.interruptions import settling_results
 from amplifier_foundation.spawning.inheritance import Depth, Inheritance, Scope, child_config
 
 
@@ -125,6 +128,7 @@ async def test_a_child_of_a_stored_session_is_stored_as_its_fork(
     records = [await store.get(each.session_id) for each in (shared, own)]
     assert [(record.fork_of, record.fork_at) for record in records] == [("first", 2), (None, None)]
     assert [(record.message_count, record.turn_count) for record in records] == [(4, 2), (4, 2)]
+    assert [each.turn_count for each in (shared, own)] == [1, 1]
     said = [[message["content"] for message in await store.read(each.session_id)] for each in (shared, own)]
     assert said[0] == said[1]
 
@@ -157,3 +161,38 @@ def test_a_plan_with_values_of_other_kinds_is_copied_too() -> None:
     plan = plan_of(own, {})
     assert plan == {**own, "session": {}}
     assert plan["tools"][0]["config"]["names"] is not own["tools"][0]["config"]["names"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("scope", get_args(Scope))
+async def test_the_turns_of_a_result_are_those_of_the_child_however_often_it_goes_on(
+    scope: Any, lead: Callable[..., Any], make_bundle: Callable[..., PreparedBundle], store: DurableStore, words: Any
+) -> None:
+    session, told = await lead(providers=words.playbook()), EventRouter()
+    ended = told.subscribe(["session:completed"])
+    for prompt in ("one", "two", "three"):
+        await session.execute(prompt)
+    child: Any = {"session_id": "child", "session_storage": store, "event_router": told, "resume": True}
+    prepared, shares = make_bundle(providers=words.playbook()), {"context_depth": "all", "context_scope": scope}
+    results = [await spawn_bundle(prepared, each, session, **child, **shares) for each in ("four", "five", "")]
+    assert [each.turn_count for each in results] == [1, 2, 2]
+    assert [(await anext(ended)).data["turn_count"] for _ in results] == [1, 2, 2]
+    record = await store.get("child")
+    assert (record.turn_count, record.message_count) == (5, 10)
+    fork = await fork_stored(store, record, turn=4)
+    assert (fork.turn_count, fork.metadata["inherited_turns"]) == (4, 4)
+    assert (await spawn_bundle(prepared, "six", session, **{**child, "session_id": fork.session_id})).turn_count == 1
+
+
+async def test_the_result_of_a_child_that_outlived_its_call_tells_its_own_turns(
+    lead: Callable[..., Any], make_bundle: Callable[..., PreparedBundle], store: DurableStore, words: Any
+) -> None:
+    session = await lead(providers=words.playbook())
+    await session.execute("one")
+    own: Any = {"context_depth": "all", "session_id": "child", "session_storage": store}
+    await spawn_bundle(make_bundle(providers=words.playbook()), "two", session, **own)
+    child, call = await store.get("child"), calls("a", tool="delegate")
+    await store.update("child", metadata={**child.metadata, "agent": "below"})
+    call["tool_calls"][0]["arguments"] = {"agent": "below"}
+    [result] = await settling_results(store, session.session_id, child.project, [user("go"), call])
+    told = json.loads(result["content"])
+    assert (told["session_id"], told["status"], told["turn_count"]) == ("child", "completed", 1)
