@@ -137,7 +137,7 @@ class SessionNotFound(SessionError, LookupError):
 
 
 class SessionExists(SessionError, ValueError):
-    """A stored session has this id already."""
+    """Another session has this id already."""
 
     def __init__(self, session_id: str) -> None:
         super().__init__(session_id, f"session '{session_id}' exists already; choose another id")

@@ -12,7 +12,7 @@ from uuid import uuid4
 from . import events
 from .cancellation import as_failure
 from .coordinator import ModuleCoordinator
-from .errors import NoProviderMounted
+from .errors import NoProviderMounted, SessionExists
 from .forking import ask_to_fork
 from .loader import ModuleLoader, attach_loader, detach_loader
 from .mounting import Mounting, initialize_session
@@ -316,17 +316,24 @@ class AmplifierSession:
         The child never has a tool call without its result: a running turn is forked before the call. It has this
         session's loader, this config unless another is given, and the id `<parent>-fork-<n>` unless one is given.
         `initialize=False` leaves time to register capabilities; the child's `initialize` emits `session:fork`. Raises
-        `ForkRefused` when a plugin refuses, `IndexError` when `at` lies outside the history.
+        `ForkRefused` when a plugin refuses, `IndexError` when `at` lies outside the history, and `SessionExists` when
+        this session, its parent or an earlier fork of it has the id.
         """
         shared = (await self.history()).fork(at) if share_history else Transcript()
         shared = shared.fork(shared.settled_length())
         child_id = session_id or self._next_fork_id()
-        self._fork_ids[child_id] = None
-        async with ask_to_fork(self.plugins, self.session_id, child_id, len(shared)):
-            child = self._child(child_id, config if config is not None else self.config, shared)
-            self._adopt(child)
-            if initialize:
-                await child.initialize()
+        if child_id in (self.session_id, self.parent_id) or child_id in self._fork_ids:
+            raise SessionExists(child_id)
+        self._fork_ids[child_id] = None  # before the first wait: a fork meanwhile is refused
+        try:
+            async with ask_to_fork(self.plugins, self.session_id, child_id, len(shared)):
+                child = self._child(child_id, config if config is not None else self.config, shared)
+                self._adopt(child)
+                if initialize:
+                    await child.initialize()
+        except BaseException:
+            del self._fork_ids[child_id]
+            raise
         return child
 
     async def history(self) -> Transcript:

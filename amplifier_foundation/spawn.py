@@ -182,8 +182,8 @@ async def spawn_bundle(
     `resume`, the stored session `session_id` takes the instruction as its next turn; a cut turn goes on when the
     instruction is the same, or empty.
 
-    Raises `BundleError`, `SpawnRefused`, `ForkRefused`, `SessionExists` (a stored id, without `resume`),
-    `SpawnTimeout`, `BudgetExceeded`, the errors of the child's orchestrator, and `ValueError` for an unknown
+    Raises `BundleError`, `SpawnRefused`, `ForkRefused`, `SessionExists` (a stored id without `resume`, and the
+    parent's), `SpawnTimeout`, `BudgetExceeded`, the errors of the child's orchestrator, and `ValueError` for an unknown
     `context_depth` or `context_scope`.
     """
     if isinstance(bundle, PreparedBundle):
@@ -251,7 +251,7 @@ async def spawn_in_background(
 def _count_in(spawn: Spawn, family: Family) -> None:
     """Count the child in its family, for the plugins and their limits. Raises `SessionExists`."""
     request, tree = spawn.request, family.tree
-    if family.has(request.session_id):
+    if request.session_id == request.parent_id or family.has(request.session_id):
         raise SessionExists(request.session_id)
     counts = (family.size, tree.spawned, tree.limits)
     if (request.siblings, request.relatives, request.limits) != counts:

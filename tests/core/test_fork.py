@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from amplifier_core.errors import SessionExists
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.session import AmplifierSession
 
@@ -82,6 +83,28 @@ async def test_a_made_up_id_is_none_that_was_given_before(parent: AmplifierSessi
     await parent.fork(session_id="p-fork-3")
     made = [(await parent.fork()).session_id for _ in range(2)]
     assert made == ["p-fork-2", "p-fork-4"]
+
+
+async def test_an_id_of_another_session_is_refused(parent: AmplifierSession) -> None:
+    child = await parent.fork(session_id="k")
+    for session, taken in ((parent, "p"), (parent, "k"), (child, "p"), (child, "k")):
+        with pytest.raises(SessionExists, match=f"^session '{taken}' exists already; choose another id$"):
+            await session.fork(session_id=taken)
+    assert (parent.children, child.children) == ([child], [])
+    await child.cleanup()
+    with pytest.raises(SessionExists):
+        await parent.fork(session_id="k")
+
+
+async def test_of_two_forks_at_once_with_one_id_the_second_is_refused(parent: AmplifierSession) -> None:
+    made = await asyncio.gather(*(parent.fork(session_id="k") for _ in range(2)), return_exceptions=True)
+    assert [type(each) for each in made] == [AmplifierSession, SessionExists]
+
+
+async def test_the_id_of_a_fork_that_failed_is_free_again(parent: AmplifierSession) -> None:
+    with pytest.raises(ValueError, match="Configuration is required"):
+        await parent.fork(config={}, session_id="k")
+    assert (await parent.fork(session_id="k")).session_id == "k"
 
 
 async def test_child_sessions_can_have_children_to_any_depth(parent: AmplifierSession, modules: LocalModules) -> None:

@@ -447,6 +447,16 @@ async def test_an_id_that_is_stored_is_refused_unless_it_is_resumed(
     assert len(await store.read("fixed-1")) == 2
 
 
+@pytest.mark.parametrize("resume", [False, True])
+async def test_the_id_of_the_parent_is_refused(
+    resume: bool, parent: Parent, echo: PreparedBundle, store: DurableStore
+) -> None:
+    for storage in (None, store):
+        with pytest.raises(SessionExists, match="'parent-1' exists already"):
+            await spawn_bundle(echo, "go", parent, session_id=parent.session_id, session_storage=storage, resume=resume)
+    assert await store.sessions() == []
+
+
 async def test_a_finished_session_that_is_resumed_takes_the_instruction_as_its_next_turn(
     parent: Parent, echo: PreparedBundle, store: DurableStore
 ) -> None:
