@@ -15,7 +15,7 @@ from amplifier_core.loader import ModuleValidationError
 from amplifier_core.triggers import TriggerContext
 
 from ..documents.local_paths import is_remote
-from ..documents.problems import BundleProblemsError, Problem, as_errors, did_you_mean, error_at, has_errors, warning_at
+from ..documents.problems import BundleProblemsError, Problem, as_errors, error_at, has_errors, warning_at
 from .agents import problems_of_agent_file
 from .code_check import check_code
 from .guard_check import check_guards
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _NAMED = re.compile(r"(?:trigger-[\w-]+: )?(?P<key>\w+)(?=[:.\[])")
 """The key at the beginning of a trigger's error about its configuration."""
+_AT_FAULT = (*CONDITIONS, "for_each", "agent", "runner")
+"""The keys of a step whose value is the text of an error about it."""
 _PATH = re.compile(r"(?P<path>\w+(?:\[\d+\]|\.\w+)*): ")
 
 
@@ -172,22 +174,16 @@ def _check_workflows(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
             wanted["background_sessions", index, "workflow"] = config.workflow
     for path, name in wanted.items():
         try:
-            plugins.runners.get(WORKFLOW_RUNNER)().check(bundle, name)  # type: ignore[attr-defined]
+            plugins.runners.get(WORKFLOW_RUNNER)().check(bundle, name, plugins)  # type: ignore[attr-defined]
         except ValueError as error:
             problem_at = warning_at if path[0] == "workflows" else error_at
             spot = _place_in_workflow(bundle, name, error) or origin(bundle, path) or place_of(bundle, "workflows")
             yield problem_at(spot, "AMP120", str(error))
-    for path, agent in leaves({"workflows": bundle.workflows}, ()):
-        is_named = path[-1] == "agent" and isinstance(agent, str) and not set(agent) & set("/:.")
-        if is_named and agent not in (*bundle.agents, "self") and "output_schema" not in path:
-            hint = did_you_mean(agent, bundle.agents) or f"; there are: {', '.join([*bundle.agents, 'self'])}"
-            spot = origin(bundle, path) or place_of(bundle, "workflows")
-            yield warning_at(spot, "AMP120", f"unknown agent '{agent}'{hint}")
     yield from check_workflow_inputs(bundle)
 
 
 def _place_in_workflow(bundle: Bundle, name: str, error: ValueError) -> Place | None:
-    """Return the place of the value, of the condition or of the task that an error of a workflow names."""
+    """Return the place of the value, the condition, the name or the task that an error of a workflow names."""
     named = re.search(r"workflows(?:\.[\w-]+|\[\d+\])+", str(error))
     if named:
         parts = re.findall(r"[\w-]+", named[0])
@@ -195,7 +191,7 @@ def _place_in_workflow(bundle: Bundle, name: str, error: ValueError) -> Place | 
         return origin(bundle, at, key=isinstance(at[-1], str))
     text, task = getattr(error, "text", ""), getattr(error, "task", "")
     own = [each for each in leaves({"workflows": bundle.workflows}, ()) if each[0][:2] == ("workflows", name)]
-    found = [path for path, value in own if text and value == text and path[-1] in (*CONDITIONS, "for_each")]
+    found = [path for path, value in own if text and value == text and path[-1] in _AT_FAULT]
     found += [path for path, value in own if task and value == task and path[-1] in ("id", "approval")]
     return origin(bundle, found[0]) if found else None
 

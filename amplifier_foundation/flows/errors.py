@@ -26,8 +26,8 @@ class FlowError(AmplifierError, ValueError):
     """A workflow cannot run, or one of its tasks has failed.
 
     `code` is one of this module, `task` the task at fault, `source` the one that it forks. `is_retryable` says whether
-    another attempt may help, `text` is the condition or the path at fault. For the run it `is_final`: the task has had
-    its attempts.
+    another attempt may help, `text` is the condition, the path or the name at fault. For the run it `is_final`: the
+    task has had its attempts.
     """
 
     is_final = True

@@ -157,6 +157,9 @@ class Graph:
         if task.agent is None:
             message = "only the task of an agent has a session, and can fork one"
             raise FlowError(FORK_SESSION_UNAVAILABLE, message, task.id, task.fork)
+        if self.places[task.fork].task.agent is None:
+            message = f"'{task.fork}' is no agent's, and has no session"
+            raise FlowError(FORK_SESSION_UNAVAILABLE, message, task.id, task.fork)
         self._link(self._find_end(task.fork, place.bodies), self._nodes[task.id], task.id)
 
     def _add_test(self, test: Test | None, is_inside: bool, task: Task | None = None) -> None:

@@ -12,6 +12,7 @@ from ..spawning.runners import InProcessRunner
 if TYPE_CHECKING:
     from amplifier_core.hook_data import SessionBuilder, SpawnRequest
     from amplifier_core.hookspecs import Register, RunnerFactory
+    from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
 
     from ..bundle.model import Bundle
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
 class WorkflowRunner(InProcessRunner):
     """Takes the steps of a workflow in place of a turn; the metadata of the spawn name it, with its input."""
 
-    def check(self, bundle: Bundle, name: str) -> None:
+    def check(self, bundle: Bundle, name: str, plugins: Plugins | None) -> None:
         """Return for a workflow of the bundle that can run. Raises `FlowError`."""
         from .reading import find_workflow
+        from .references import check_references
 
-        find_workflow(bundle, name)
+        check_references(find_workflow(bundle, name), bundle, plugins)
 
     async def take(self, session: AmplifierSession, request: SpawnRequest, build: SessionBuilder) -> str:
         """Take the steps; while some wait for a person, the session is held."""

@@ -36,6 +36,7 @@ from .description import describe_workflow, digest_of
 from .errors import CANCELLED, CHANGED, INVALID, FlowError
 from .graph import Graph
 from .journal import Entry
+from .references import check_references
 from .run_events import RunEvents
 from .taking import FLOW, Taken, take_steps
 
@@ -98,7 +99,7 @@ async def run_workflow(
     """
     graph = Graph(workflow)  # nothing is stored for one that cannot run
     prepared, complete = await prepared_bundle(bundle), complete_store(store)
-    record = await _find_record(graph, prepared, complete, input, resume, working_dir, accept=accept)
+    record = await _find_record(graph, prepared, complete, plugins, input, resume, working_dir, accept=accept)
     clock = clock or await clock_of(complete)
     with session_lock(record.session_id, is_run=True):
         record = await complete.get(record.session_id)  # as its last process left it
@@ -212,13 +213,18 @@ async def _find_record(
     graph: Graph,
     prepared: PreparedBundle,
     store: SessionStore,
+    plugins: Plugins,
     input: Mapping[str, Any] | None,
     resume: str | None,
     working_dir: Path | None,
     *,
     accept: bool,
 ) -> SessionRecord:
-    """Return the record of a stored run, or store that of a new one. Raises `FlowError` for a changed workflow."""
+    """Return the record of a stored run, or store that of a new one.
+
+    Raises `FlowError` for a changed workflow, and for a new one that cannot run. A stored run goes on without an agent
+    that is gone, when its tasks are done.
+    """
     if resume is not None:
         record = await store.get(resume)
         digest = record.metadata[FLOW].get("digest")
@@ -226,6 +232,7 @@ async def _find_record(
             message = f"the workflow has changed since the run {resume} began. Accept that, or begin a new run"
             raise FlowError(CHANGED, message)
         return record
+    check_references(graph.workflow, prepared.bundle, plugins)
     name, project = graph.workflow.name, project_of(working_dir)
     run_id, given = new_session_id(name), {**graph.workflow.input, **(input or {})}
     metadata = {FLOW: {"name": name, "input": given, "digest": digest_of(describe_workflow(graph.workflow))}}

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from amplifier_core.transcript import Message
     from amplifier_core.triggers import TriggerEvent
 
+    from ..bundle.model import Bundle
     from ..bundle.prepared import PreparedBundle
+    from ..bundle.registry import BundleRegistry
     from ..events import Emitter
     from .child import Spawn
     from .inheritance import Depth, Scope
@@ -264,9 +266,8 @@ class AgentSpawner:
         known = {**self.prepared.bundle.agents, **(configs or {})}
         if agent in known:
             return agent_bundle(self.prepared, agent, known[agent])
-        own = {name: str(root) for name, root in self.prepared.bundle.source_base_paths.items()}
         registry = BundleRegistry(plugins=self.plugins)
-        names = {**registry.names(), **own}
+        names = _known_bundles(self.prepared.bundle, registry)
         if _is_place(agent, names):
             base = self.prepared.bundle.base_path
             path = str(base / agent) if base is not None and agent.startswith(("./", "../")) else agent
@@ -349,6 +350,20 @@ async def _run_for_call(spawn: Spawn, agent: str, timeout: float | None, *, resu
         held, call_id, tool = call
         await held.hold(call_id, tool, spawn.request.session_id)
     return describe_result(result, **{AGENT: agent})
+
+
+def check_agent(agent: str, bundle: Bundle, plugins: Plugins | None) -> None:
+    """Raise `UnknownName` for an agent that is neither one of the bundle, nor a bundle by a name or a place."""
+    from ..bundle.registry import BundleRegistry
+
+    known = [*bundle.agents, SELF]
+    if agent not in known and not _is_place(agent, _known_bundles(bundle, BundleRegistry(plugins=plugins))):
+        raise UnknownName("agent", agent, known)
+
+
+def _known_bundles(bundle: Bundle, registry: BundleRegistry) -> dict[str, str]:
+    """Return the places of the bundles that a bundle may name."""
+    return {**registry.names(), **{name: str(root) for name, root in bundle.source_base_paths.items()}}
 
 
 def _is_place(agent: str, names: Mapping[str, str]) -> bool:

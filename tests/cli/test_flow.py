@@ -123,7 +123,7 @@ def test_a_killed_run_goes_on_and_takes_no_turn_twice(folder: Path, capsys: pyte
 
 
 def test_a_changed_bundle_is_noticed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(folder, [*chain(), "{id: last, agent: nobody, prompt: last}"])
+    write(folder, [*chain(), "{id: last, agent: ./gone.md, prompt: last}"])
     failed = flow(capsys, "run", code=exits.FAILED)
     assert (failed["status"], failed["error"]["task"]) == ("failed", "last")
     write(folder, [*chain(), "{id: last, agent: self, prompt: last}"])
@@ -152,7 +152,7 @@ def test_a_run_is_drawn_as_it_was_after_its_bundle_has_changed(
 def test_a_run_that_went_on_with_a_changed_bundle_is_drawn_as_it_went_on(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(folder, ["{id: first, value: 1}", "{id: last, agent: nobody, prompt: last}"])
+    write(folder, ["{id: first, value: 1}", "{id: last, agent: ./gone.md, prompt: last}"])
     run = flow(capsys, "run", code=exits.FAILED)["run"]
     write(folder, ["{id: first, value: 1}", "{id: added, value: 2}", "{id: last, agent: self, prompt: last}"])
     assert flow(capsys, "resume", run, "--accept")["status"] == "completed"
@@ -191,24 +191,33 @@ def test_a_run_of_an_older_version_is_drawn_from_its_bundle(folder: Path, capsys
 @pytest.mark.parametrize(
     ("step", "told"),
     [
-        ("{id: a, agnt: self, prompt: x}", "workflows.chain.steps[0].agnt: unknown key; did you mean 'agent'?"),
+        ("{id: a, agnt: self, prompt: x}", "workflows.chain.steps[1].agnt: unknown key; did you mean 'agent'?"),
         ("{id: a}", "task 'a': it has neither an agent nor a value"),
-        ("{agent: self, prompt: x}", "workflows.chain.steps[0]: a step has one of id, approval, parallel"),
+        ("{agent: self, prompt: x}", "workflows.chain.steps[1]: a step has one of id, approval, parallel"),
         (
             "{id: a, agent: self, prompt: x, fork: b}",
             "TASK_FORK_SOURCE_NOT_FOUND: task 'a': there is no task 'b' to fork",
         ),
+        (
+            "{sequence: [{id: v, value: 1}, {id: a, agent: self, prompt: x, fork: v}]}",
+            "TASK_FORK_SESSION_UNAVAILABLE: task 'a': 'v' is no agent's, and has no session",
+        ),
+        ("{id: a, agent: slf, prompt: x}", "task 'a': unknown agent 'slf'; did you mean 'self'? There are: self"),
+        ("{id: a, agent: self, prompt: x, runner: subproces}", "unknown runner 'runner-subproces'; did you mean"),
         ("{loop: [{id: a, value: 1}], until: 'a =='}", "the condition 'a =='"),
-        ("{id: a, value: 1, timeout: soon}", "workflows.chain.steps[0].timeout"),
-        ("{for_each: 5, do: [{id: a, value: 1}]}", "workflows.chain.steps[0].for_each"),
+        ("{id: a, value: 1, timeout: soon}", "workflows.chain.steps[1].timeout"),
+        ("{for_each: 5, do: [{id: a, value: 1}]}", "workflows.chain.steps[1].for_each"),
     ],
 )
 def test_a_mistake_is_said_with_its_place(
     folder: Path, capsys: pytest.CaptureFixture[str], step: str, told: str
 ) -> None:
-    write(folder, [step])
+    write(folder, ["{id: paid, agent: self, prompt: costs}", step])
+    assert invoke(["bundle", "validate", "--strict"]) == exits.USAGE
+    assert told in capsys.readouterr().err
     assert invoke(["flow", "run"]) == exits.USAGE
     assert told in capsys.readouterr().err
+    assert flow(capsys, "list") == [], "nothing has run"
 
 
 def test_a_workflow_or_run_that_is_not_there_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

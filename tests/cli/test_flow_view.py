@@ -34,7 +34,7 @@ workflows:
     steps:
       - {id: one, agent: self, prompt: one}
       - {id: two, agent: self, prompt: hold, fork: one}
-      - {id: three, agent: nobody, prompt: three}
+      - {id: three, agent: ./gone.md, prompt: three}
   asks:
     steps:
       - {id: ask, agent: self, prompt: write}
@@ -137,7 +137,7 @@ def test_at_a_terminal_the_tree_is_drawn_in_place_until_a_task_fails(folder: Pat
     assert [re.sub(r"[\d.]+ s", "N s", line) for line in last[:4]] == [
         "├─ ✓ one N s (agent self)",
         "├─ ✓ two N s (agent self; forks one)",
-        "└─ ✗ three N s (agent nobody)",
+        "└─ ✗ three N s (agent ./gone.md)",
         "2 of 3 done, 1 failed, N s",
     ]
     assert last[4].startswith("amplifier: TASK_FAILED: task 'three'")

@@ -157,6 +157,9 @@ async def test_a_workflow_that_is_not_there_or_cannot_run_is_said_at_the_start(o
             await bench.start(workflow="flw")
         with pytest.raises(FlowError, match="TASK_FORK_SOURCE_NOT_FOUND"):
             await bench.start(workflow="flow")
+    async with open_bench(providers=PLAYBOOK, workflows=workflow(PLAN, {**PLAN, "id": "b", "agent": "slf"})) as bench:
+        with pytest.raises(FlowError, match="TASK_INVALID: task 'b': unknown agent 'slf'; did you mean 'self'"):
+            await bench.start(workflow="flow")
 
 
 def test_keys_of_a_turn_have_no_meaning_beside_a_workflow() -> None:

@@ -180,7 +180,7 @@ MISTAKES = {
         TOP, "agents: {include: [helper]}", "4:20", "agents/helper.md does not exist", "agents: {}"
     ),
     "an unknown agent in a workflow": add(
-        TOP, "workflows: {f: {steps: [{id: a, agent: sel, prompt: x}]}}", "4:40", "there are: self",
+        TOP, "workflows: {f: {steps: [{id: a, agent: sel, prompt: x}]}}", "4:40", "'sel'; did you mean 'self'?",
         "workflows: {f: {steps: [{id: a, agent: self, prompt: x}]}}",
     ),
     "an unknown step in a workflow": add(

@@ -8,7 +8,7 @@ import pytest
 
 from amplifier_foundation.flows.errors import FlowError
 from amplifier_foundation.flows.graph import Graph
-from amplifier_foundation.flows.tasks import Branch, ForEach, Loop, Parallel, Sequence, Task, Workflow
+from amplifier_foundation.flows.tasks import Approval, Branch, ForEach, Loop, Parallel, Sequence, Task, Workflow
 
 if TYPE_CHECKING:
     from amplifier_core.storage import DurableStore
@@ -68,6 +68,9 @@ async def test_a_fork_without_a_prompt_goes_on(run: MakeRun) -> None:
         (Loop(agent("a", "a"), until="true"), "TASK_FORK_CYCLE", "a"),
         (Sequence(agent("a"), Task("b", value=1, fork="a")), "TASK_FORK_SESSION_UNAVAILABLE", "a"),
         (Sequence(agent("a"), Task("b", compute=len, fork="a")), "TASK_FORK_SESSION_UNAVAILABLE", "a"),
+        (Sequence(Task("a", value=1), agent("b", "a")), "TASK_FORK_SESSION_UNAVAILABLE", "a"),
+        (Sequence(Task("a", compute=len), agent("b", "a")), "TASK_FORK_SESSION_UNAVAILABLE", "a"),
+        (Sequence(Approval("a"), agent("b", "a")), "TASK_FORK_SESSION_UNAVAILABLE", "a"),
     ],
 )
 def test_what_cannot_be_forked_is_said_before_anything_runs(step: Any, code: str, source: str) -> None:
@@ -79,10 +82,8 @@ def test_what_cannot_be_forked_is_said_before_anything_runs(step: Any, code: str
 @pytest.mark.parametrize(
     ("source", "code"),
     [
-        (Task("a", value=1), "TASK_FORK_SESSION_UNAVAILABLE"),
-        (Task("a", compute=lambda inputs: 1), "TASK_FORK_SESSION_UNAVAILABLE"),
         (agent("a", skip_if="true"), "TASK_FORK_SESSION_UNAVAILABLE"),
-        (Task("a", compute=lambda inputs: 1 / 0, continue_on_fail=True, retries=0), "TASK_FORK_SOURCE_NOT_COMPLETE"),
+        (Task("a", agent="./gone.md", prompt="a", continue_on_fail=True, retries=0), "TASK_FORK_SOURCE_NOT_COMPLETE"),
         (Branch("false", agent("a")), "TASK_FORK_SOURCE_NOT_FOUND"),
     ],
 )
@@ -97,7 +98,7 @@ async def test_a_source_without_a_session_fails_the_fork_once_and_names_both(
 
 
 async def test_a_failed_source_fails_the_run_and_nothing_forks_it(run: MakeRun, store: DurableStore) -> None:
-    result = await run(Sequence(Task("a", agent="nobody", prompt="say a"), agent("b", "a")))
+    result = await run(Sequence(Task("a", agent="./gone.md", prompt="say a", retries=0), agent("b", "a")))
     assert result.error is not None
     assert (result.error.code, result.error.task) == ("TASK_FAILED", "a")
     assert not await store.find(f"{result.run_id}-b")
