@@ -28,9 +28,10 @@ from .errors import (
     TIMEOUT,
     FlowError,
 )
-from .failures import explain, first_of
+from .failures import call, explain, first_of
 from .graph import describe_unknown, tasks_of
 from .journal import WAITING, Entry
+from .outputs import check_json
 from .scopes import Scope, export, hold_step
 from .tasks import Approval, Branch, ForEach, Loop, Parallel, Sequence, Task
 
@@ -168,40 +169,42 @@ class Engine:
         return all(each.result() for each in taken)
 
     async def _take_branch(self, branch: Branch, scope: Scope) -> bool:
-        holds = await self._decide(f"{self._graph.key_of(branch)}{scope.suffix}", branch.condition, scope)
+        where = f"the condition of the branch of {', '.join(task.id for task in tasks_of(branch))}"
+        holds = await self._decide(f"{self._graph.key_of(branch)}{scope.suffix}", branch.condition, scope, where)
         taken, left = (branch.then, branch.otherwise) if holds else (branch.otherwise, branch.then)
         for task in tasks_of(left):
             scope.settle(Entry(task.id + scope.suffix, task.id, "absent"))
         return taken is None or await self._take(taken, scope)
 
     async def _take_loop(self, loop: Loop, scope: Scope) -> bool:
+        names = ", ".join(task.id for task in tasks_of(loop.body))
         for iteration in range(1, loop.max_iterations + 1):
             inner = Scope(scope, self._graph.number_of(loop), f"{scope.suffix}#{iteration}", iteration=iteration)
             if not await self._take(loop.body, inner):
                 hold_step(loop.body, scope)
                 return False
             key = f"loop:{next(tasks_of(loop.body)).id}{inner.suffix}"
-            if await self._decide(key, loop.until, inner):
+            if await self._decide(key, loop.until, inner, f"`until` of the loop of {names}"):
                 break
         else:
             if loop.on_max_reached == "fail":
-                names = ", ".join(task.id for task in tasks_of(loop.body))
                 raise FlowError(LOOP_EXHAUSTED, f"the loop of {names} ended after {loop.max_iterations} iterations")
         export(loop.body, [inner], scope)
         return True
 
-    async def _decide(self, key: str, test: Test, scope: Scope) -> bool:
+    async def _decide(self, key: str, test: Test, scope: Scope, where: str) -> bool:
         """Return the answer of a test in the journal, or test now and write it there: it is the same in each run."""
         entry = self._journal.find(key)
         if entry is None:
-            entry = Entry(key, key, "chosen", output=self._test(test, scope))
+            entry = Entry(key, key, "chosen", output=_test(test, self._see(scope), where))
             await self._journal.write(entry)
         return bool(entry.output)
 
     async def _take_each(self, each: ForEach, scope: Scope) -> bool:
         found = each.items
         if callable(found):
-            found = found(self._see(scope))
+            names = ", ".join(task.id for task in tasks_of(each.body))
+            found = call(found, self._see(scope), f"the items of the ForEach of {names}")
         elif isinstance(found, str):
             found = at_path(self._see(scope), found.split("."))
         if not isinstance(found, list | tuple):
@@ -220,11 +223,15 @@ class Engine:
         key = task.id + scope.suffix
         entry = self._journal.find(key)
         if entry is None or entry.status == "retried" or (entry.error is not None and not task.continue_on_fail):
+            attempts = entry.attempts if entry is not None else 0
             try:
                 entry = await self._do(task, key, scope, entry)
             except Held:
                 entry = Entry(key, task.id, WAITING)
-            else:
+            except FlowError as error:  # of its `skip_if`, or of its question
+                self._causes[key] = error
+                entry = Entry(key, task.id, "failed", attempts=attempts, error=explain(error, task.id).to_dict())
+            if entry.status != WAITING:
                 await self._journal.write(entry)
             self._tell(key, entry)
         scope.settle(entry)
@@ -236,7 +243,7 @@ class Engine:
         """Return the result of a task, when all that it waits for is done. `before` has its attempts so far."""
         inputs = await self._gather(task, scope)
         source = await self._find(task.fork, scope) if task.fork is not None else None
-        if task.skip_if is not None and self._test(task.skip_if, scope, inputs):
+        if task.skip_if is not None and _test(task.skip_if, {**self._see(scope), **inputs}, "`skip_if`", task.id):
             return Entry(key, task.id, "skipped")
         if task.needs_approval or isinstance(task, Approval):
             answer = await self._ask(task, key, inputs)
@@ -263,7 +270,7 @@ class Engine:
             except Held:
                 raise
             except Exception as error:
-                self._causes[key], failure = error, explain(error, task)
+                self._causes[key], failure = error, explain(error, task.id)
                 tries = attempt - begun
                 if not failure.is_retryable or tries > task.retries:
                     return Entry(key, task.id, "failed", attempts=attempt, error=failure.to_dict())
@@ -302,7 +309,10 @@ class Engine:
             return task.value, None
         async with _time_limit(task):
             output = task.compute(inputs)
-            return (await output if inspect.isawaitable(output) else output), None
+            if inspect.isawaitable(output):
+                output = await output
+        check_json(output, task.id)
+        return output, None
 
     async def _gather(self, task: Task, scope: Scope) -> dict[str, Any]:
         """Wait for what a task depends on, and return its inputs."""
@@ -334,15 +344,18 @@ class Engine:
     def _fill(self, prompt: Prompt, task: Task, inputs: dict[str, Any]) -> str:
         """Return a prompt with its names filled in. Raises `FlowError` for a name that is no input."""
         if callable(prompt):
-            return prompt(inputs)
+            text = call(prompt, inputs, "its prompt", task.id)
+            if not isinstance(text, str):
+                raise FlowError(INVALID, f"its prompt must be text, not {type(text).__name__}", task.id)
+            return text
         try:
             return fill_names(prompt, inputs, self._fences() if self._fences is not None else None)
         except KeyError as error:
             raise FlowError(INVALID, describe_unknown(error.args[0], inputs), task.id) from None
 
-    def _test(self, test: Test, scope: Scope, inputs: Mapping[str, Any] | None = None) -> bool:
-        seen = {**self._see(scope), **(inputs or {})}
-        return Condition.parse(test).holds(seen) if isinstance(test, str) else bool(test(seen))
+
+def _test(test: Test, seen: Mapping[str, Any], where: str, task: str = "") -> bool:
+    return Condition.parse(test).holds(seen) if isinstance(test, str) else bool(call(test, seen, where, task))
 
 
 def _session_of(task: Task, source: Entry) -> str:

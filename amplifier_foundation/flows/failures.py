@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..background.mistakes import is_mistake
 from .errors import FAILED, TIMEOUT, FlowError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from .tasks import Task
+    from .tasks import Inputs
 
 
-def explain(error: Exception, task: Task) -> FlowError:
+def call(function: Callable[[Inputs], Any], inputs: Inputs, where: str, task: str = "") -> Any:
+    """Return what a function of a workflow makes of the inputs. Raises `FlowError` in place of any error of it."""
+    try:
+        return function(inputs)
+    except Exception as error:
+        found = explain(error, task)
+        message = f"{where}: {found.reason}"
+        raise FlowError(found.code, message, found.task, found.source, is_retryable=found.is_retryable) from error
+
+
+def explain(error: Exception, task: str) -> FlowError:
     """Return an error as that of a task. What can only fail again is not retried: a wrong key, a spent budget."""
     from amplifier_core.errors import BudgetExceeded, SpawnRefused, SpawnTimeout
 
     from ..sessions.failures import describe_failure, find_provider_error
 
     if isinstance(error, FlowError):
-        return FlowError(error.code, error.reason, error.task or task.id, error.source, is_retryable=error.is_retryable)
+        return FlowError(error.code, error.reason, error.task or task, error.source, is_retryable=error.is_retryable)
     if isinstance(error, SpawnTimeout):
-        return FlowError(TIMEOUT, str(error), task.id, is_retryable=True)
+        return FlowError(TIMEOUT, str(error), task, is_retryable=True)
     problem = find_provider_error(error)
     if problem is not None:
-        return FlowError(FAILED, describe_failure(error), task.id, is_retryable=problem.retryable)
+        return FlowError(FAILED, describe_failure(error), task, is_retryable=problem.retryable)
     is_final = is_mistake(error) or isinstance(error, BudgetExceeded | SpawnRefused)
-    return FlowError(FAILED, describe_failure(error), task.id, is_retryable=not is_final)
+    return FlowError(FAILED, describe_failure(error), task, is_retryable=not is_final)
 
 
 def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:

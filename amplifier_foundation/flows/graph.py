@@ -20,6 +20,7 @@ from .errors import (
     INVALID,
     FlowError,
 )
+from .outputs import check_json
 from .tasks import Approval, Branch, ForEach, Loop, Parallel, Sequence, Task
 
 if TYPE_CHECKING:
@@ -282,6 +283,8 @@ def _check_task(task: Task) -> None:
         raise FlowError(INVALID, "timeout must be above 0 seconds", task.id)
     if isinstance(task.output_schema, dict):
         _check_schema(task)
+    if task.agent is None and task.compute is None:
+        check_json(task.value, task.id)
 
 
 def _check_schema(task: Task) -> None:

@@ -1,4 +1,4 @@
-"""Find JSON in the answer of an agent, and hold it to a schema."""
+"""Find JSON in the answer of an agent, hold it to a schema, and every output to JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from .errors import INVALID, FlowError
+from amplifier_core.json_values import to_json
+
+from .errors import INVALID, OUTPUT_INVALID, FlowError
 from .formats import ANSWER, as_dict, is_object
 
 if TYPE_CHECKING:
@@ -14,6 +16,14 @@ if TYPE_CHECKING:
 
 MOST_PROBLEMS = 10
 """Problems of an answer that its agent is told at a time."""
+
+
+def check_json(value: object, task: str) -> None:
+    """Raise `FlowError` for the output of a task that cannot be stored: each one is kept as JSON."""
+    try:
+        to_json(value, "its output")
+    except TypeError as error:
+        raise FlowError(OUTPUT_INVALID, f"{error}. Give text, numbers, lists or mappings", task) from None
 
 
 class Shape:
@@ -32,7 +42,12 @@ class Shape:
             return None, ["the answer holds no JSON"]
         output, problems = self._check(value)
         if problems and isinstance(value, dict) and [*value] == [ANSWER] and not is_object(as_dict(self._schema)):
-            return self._check(value[ANSWER])
+            output, problems = self._check(value[ANSWER])
+        if not problems:
+            try:
+                to_json(output, "$")
+            except TypeError as error:  # Python reads NaN and infinity
+                return None, [str(error)]
         return output, problems
 
     def _check(self, value: Any) -> tuple[Any, list[str]]:

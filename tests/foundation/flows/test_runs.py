@@ -122,6 +122,47 @@ async def test_a_failure_that_may_pass_is_tried_again(run: MakeRun, counted: Cou
     assert (result.outputs, counted.calls) == ({"flaky": "done"}, ["flaky"] * 3)
 
 
+def fail(inputs: Any) -> Any:
+    raise RuntimeError("it broke")
+
+
+NO_JSON = "its output: set is not JSON. Give text, numbers, lists or mappings"
+
+
+@pytest.mark.parametrize(
+    ("step", "task", "told"),
+    [
+        (Task("a", compute=lambda inputs: {1}), "a", f"TASK_OUTPUT_INVALID: task 'a': {NO_JSON}"),
+        (Parallel(Task("a", compute=lambda inputs: {1}), Task("b", value=1)), "a", NO_JSON),
+        (Task("a", compute=lambda inputs: [1, float("nan")]), "a", "its output[1]: nan is not JSON"),
+        (
+            Task("a", agent="self", prompt='say {{"n": NaN}}', output_schema={}, max_schema_retries=0, retries=0),
+            "a",
+            "TASK_OUTPUT_INVALID: task 'a': its answer does not fit its schema: $.n: nan is not JSON",
+        ),
+        (Task("a", value=1, skip_if=fail), "a", "TASK_FAILED: task 'a': `skip_if`: RuntimeError: it broke"),
+        (Approval("a", question=fail), "a", "TASK_FAILED: task 'a': its prompt: RuntimeError: it broke"),
+        (Approval("a", question=lambda inputs: {1}), "a", "TASK_INVALID: task 'a': its prompt must be text, not set"),  # type: ignore[arg-type,return-value]
+        (Branch(fail, Task("a", value=1)), "", "TASK_FAILED: the condition of the branch of a: RuntimeError: it broke"),
+        (Loop(Task("a", value=1), until=fail), "", "TASK_FAILED: `until` of the loop of a: RuntimeError: it broke"),
+        (ForEach(fail, Task("a", value=1)), "", "TASK_FAILED: the items of the ForEach of a: RuntimeError: it broke"),
+    ],
+)
+async def test_a_function_that_fails_or_gives_no_json_fails_its_task_with_its_name(
+    run: MakeRun, store: DurableStore, step: Any, task: str, told: str
+) -> None:
+    result = await run(step)
+    assert (result.status, result.error and result.error.task) == ("failed", task)
+    assert told in str(result.error)
+    assert (await store.get(result.run_id)).error == str(result.error)
+
+
+@pytest.mark.parametrize("broken", [{"compute": lambda inputs: {1}}, {"value": 1, "skip_if": fail}])
+async def test_a_run_goes_on_without_a_task_whose_function_fails(run: MakeRun, broken: Any) -> None:
+    result = await run(Sequence(Task("a", continue_on_fail=True, **broken), Task("b", value=1)))
+    assert (result.status, result.outputs) == ("completed", {"a": None, "b": 1})
+
+
 async def test_a_resumed_run_does_nothing_twice(run: MakeRun, counted: Counted, store: DurableStore) -> None:
     counted.failures["third"] = 1
     said = Task("said", agent="self", prompt="hello")
@@ -209,6 +250,7 @@ async def test_a_run_that_runs_is_not_run_a_second_time(run: MakeRun, store: Dur
         (Sequence(Task("a", value=1), Task("a", value=2)), "two tasks have this id"),
         (Task("a", value=1, depends_on=("b",)), "there is no task 'b' to depend on"),
         (Task("a", agent="self"), "its prompt is empty"),
+        (Task("a", value={"b": [{1}]}), "TASK_OUTPUT_INVALID: task 'a': its output.b[0]: set is not JSON. Give text,"),
         (Branch("1 +", Task("a", value=1)), "the condition '1 +'"),
         (Loop(Task("a", value=1), until="true", max_iterations=0), "a loop has 1 iteration or more"),
         (Parallel(Task("a", value=1, depends_on=("b",)), Task("b", value=1, depends_on=("a",))), "wait for each other"),
