@@ -102,7 +102,7 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 def test_no_block_of_the_reference_is_left_untested() -> None:  # test_readme_walk.py goes through README.md
     first, *reference = (path.read_text(encoding="utf-8") for path in READMES)
     kinds = sorted(kind for text in reference for kind in re.findall(r"^```(\w+)$", text, flags=re.M))
-    expected = ["console"] * 19 + ["python"] * 5 + ["toml", "sh"] + ["yaml"] * 8 + ["markdown"] * 6
+    expected = ["console"] * 20 + ["python"] * 6 + ["toml", "sh"] + ["yaml"] * 8 + ["markdown"] * 6
     assert kinds == sorted(expected)
     assert set(re.findall(r"^```(\w+)$", first, flags=re.M)) == {"console", "text", "markdown"}
 
@@ -357,6 +357,14 @@ def test_the_python_example_runs(folder: Path) -> None:
     done = subprocess.run([sys.executable, "converse.py"], cwd=folder, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(r"notes-[0-9a-f]{12} You said: good morning\n", done.stdout)
+
+
+def test_the_workflow_from_python_runs_as_shown(folder: Path) -> None:
+    (folder / "bundle.md").write_text(block("markdown", "name: builders"), encoding="utf-8")
+    (folder / "flow.py").write_text(block("python", "# flow.py"), encoding="utf-8")
+    [(command, output)] = commands(block("console", "flow.py"))
+    done = run(command.replace("python", sys.executable), folder)
+    assert (done.returncode, done.stderr, done.stdout.splitlines()) == (0, "", output)
 
 
 TODOS = """---

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib import import_module
 
 import pytest
@@ -28,3 +30,11 @@ def test_a_name_is_the_same_in_its_module_and_in_the_package(place: str) -> None
 def test_every_public_name_of_the_package_can_be_imported() -> None:
     for name in amplifier_foundation.__all__:
         assert getattr(amplifier_foundation, name) is not None
+
+
+def test_the_names_of_workflows_are_imported_at_their_first_use() -> None:
+    code = "import sys, amplifier_foundation.flows as flows; a = {*sys.modules}; flows.Task; b = {*sys.modules} - a\n"
+    code += "print([name for name in a if name.startswith('amplifier_foundation.flows.')], 'pydantic' in a | b)\n"
+    code += "print([name for name in flows.__all__ if getattr(flows, name) is None])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[] False\n[]\n"
