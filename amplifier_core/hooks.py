@@ -212,12 +212,13 @@ class HookRegistry:
                 result = _as_result(answer)
             except (Exception, asyncio.CancelledError) as error:
                 await _raise_cancellation(error, before)
-                _report(name, event, error)
+                _report(name, event, error, refuses=event == _TOOL_PRE)
                 if event == _TOOL_PRE:
                     return _hook_result()(action="deny", reason=f"the guard '{name}' failed: {error}")
                 continue
             if event == _TOOL_PRE and answer is not True and getattr(result, "action", None) not in _ACTIONS:
-                _report(name, event, unread := TypeError(f"its answer is no HookResult: {str(answer)[:80]}"))
+                unread = TypeError(f"its answer is no HookResult: {str(answer)[:80]}")
+                _report(name, event, unread, refuses=True)
                 return _hook_result()(action="deny", reason=f"the guard '{name}' failed: {unread}")
             if result is None or (result.action == "continue" and not result.user_message):
                 continue
@@ -296,8 +297,9 @@ async def _raise_cancellation(error: BaseException, before: int) -> None:
     raise asyncio.CancelledError from error
 
 
-def _report(name: str, event: str, error: BaseException) -> None:
-    logger.error("hook '%s' failed on %s and was skipped: %s: %s", name, event, type(error).__name__, error)
+def _report(name: str, event: str, error: BaseException, *, refuses: bool = False) -> None:
+    outcome = "the call is refused" if refuses else "was skipped"
+    logger.error("hook '%s' failed on %s and %s: %s: %s", name, event, outcome, type(error).__name__, error)
 
 
 def _as_result(answer: Any) -> HookResult | None:

@@ -289,6 +289,18 @@ async def test_an_answer_that_is_no_result_counts_as_a_failure(
     assert "hook 'confused' failed on e and was skipped: ValidationError" in caplog.text
 
 
+@pytest.mark.parametrize("answer", [ValueError("broken"), asyncio.CancelledError("stray"), "deny"], ids=repr)
+async def test_a_failing_guard_is_logged_as_what_it_does_it_refuses_the_call(
+    hooks: HookRegistry, caplog: pytest.LogCaptureFixture, answer: Any
+) -> None:
+    hooks.register(events.TOOL_PRE, answering(answer), name="guard")
+    assert (await hooks.emit(events.TOOL_PRE, {"tool_name": "bash"})).action == "deny"
+    [record] = caplog.records
+    assert record.getMessage().startswith("hook 'guard' failed on tool:pre and the call is refused: ")
+    await hooks.emit_and_collect(events.TOOL_PRE, {"tool_name": "bash"})  # nobody acts on its answers
+    assert "refused" not in "".join(each.getMessage() for each in caplog.records[1:])
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 async def test_an_exit_of_the_program_is_not_held_up_by_hooks(hooks: HookRegistry, error: type[BaseException]) -> None:
     hooks.register("e", answering(error()))
