@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any
+
+from .redaction import hide_secret, redact_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +20,7 @@ DEFAULT_ENDPOINT = "http://localhost:4318"
 DEFAULT_SERVICE = "amplifier"
 _RATIOS = ("traceidratio", "parentbased_traceidratio")
 _OFF = ("always_off", "parentbased_always_off")
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class Settings:
     endpoint: str | None = None
     """The base URL; None: the standard variables decide."""
     headers: tuple[tuple[str, str], ...] = ()
+    """Names and values; a value may name variables as `${NAME}`."""
     service_name: str | None = None
     record_content: bool = False
     sample_ratio: float = 1.0
@@ -42,8 +47,6 @@ class Settings:
     @property
     def shown_endpoint(self) -> str:
         """The endpoint for messages."""
-        from .redaction import redact_text
-
         named = self.endpoint or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
         return redact_text(named or os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or DEFAULT_ENDPOINT)
 
@@ -61,7 +64,8 @@ def make_model() -> type[BaseModel]:
             str | None, Field(description="The base URL of an OTLP/HTTP collector: `http://localhost:4318`.")
         ] = None
         headers: Annotated[
-            dict[str, str], Field(description="Headers of each request; name secrets as `${NAME}`.")
+            dict[str, str],
+            Field(description="Headers of each request; name secrets as `${NAME}`, a variable of the environment."),
         ] = {}
         service_name: Annotated[str | None, Field(description="`service.name` of the resource.")] = None
         record_content: Annotated[
@@ -125,6 +129,22 @@ def read_environment(config: Mapping[str, Any], environ: Mapping[str, str] | Non
         delay=_read_number(environ, "OTEL_BSP_SCHEDULE_DELAY", 5000) / 1000,
         metric_interval=_read_number(environ, "OTEL_METRIC_EXPORT_INTERVAL", 60_000) / 1000,
     )
+
+
+def expand_headers(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Return headers with the variable of the environment in place of each `${NAME}`.
+
+    The values of the variables are hidden in texts from now on. Raises `ValueError` for one that is not set.
+    """
+    for header, text in headers:
+        for name in _VARIABLE.findall(text):
+            if not os.environ.get(name):
+                raise ValueError(
+                    f"{NAME}: headers: {header}: the environment has no {name}. Set it, or write secret://{name} for a "
+                    "kept key"
+                )
+            hide_secret(os.environ[name])
+    return tuple((header, _VARIABLE.sub(lambda found: os.environ[found[1]], text)) for header, text in headers)
 
 
 def _read_ratio(environ: Mapping[str, str]) -> float:

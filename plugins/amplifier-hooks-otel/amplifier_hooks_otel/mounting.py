@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .config import NAME
+from .config import NAME, expand_headers
 from .pipeline import pipeline_of
 from .queues import CAPABILITY, QueueSpans
 from .redaction import CAN_REDACT, hide_secret
@@ -20,11 +21,15 @@ if TYPE_CHECKING:
 
 
 def attach(coordinator: ModuleCoordinator, settings: Settings) -> Callable[[], None] | None:
-    """Listen to a session, and watch the queues that it stands above; return how to end that."""
+    """Listen to a session, and watch the queues that it stands above; return how to end that.
+
+    Raises `ValueError` for a header that names a variable that is not set.
+    """
     if not (settings.exports_traces or settings.exports_metrics):
         return None
     if settings.record_content and not CAN_REDACT:
         raise ValueError(f"{NAME}: record_content: this kernel cannot redact texts, so none is recorded")
+    settings = replace(settings, headers=expand_headers(settings.headers))
     _hide_headers(settings)
     pipeline = pipeline_of(settings)
     spans = SessionSpans(coordinator, pipeline)

@@ -93,6 +93,22 @@ def test_headers_reach_the_collector_and_no_other_place(tmp_path: Path, collecto
     assert SECRET not in listed.replace(f"my key is {SECRET}", "").replace(f"said: my key is {SECRET}", "")
 
 
+def test_a_header_is_sent_with_the_variable_that_it_names(tmp_path: Path, collector: Collector) -> None:
+    hooks = [{"module": "hooks-otel", "config": {"headers": {"x-collector": "Bearer ${COLLECTOR}"}}}]
+    site = Site(tmp_path, collector.endpoint, **SAYS, hooks=hooks)
+    site.environment["COLLECTOR"] = SECRET
+    done = site.run("run", "--jsonl", f"my key is {SECRET}")
+    assert {each["x-collector"] for each in collector.received.headers} == {f"Bearer {SECRET}"}
+    assert SECRET not in done.stderr
+
+
+def test_a_header_that_names_an_unset_variable_is_an_error_with_both_names(tmp_path: Path) -> None:
+    hooks = [{"module": "hooks-otel", "config": {"headers": {"x-collector": "${COLLECTOR}"}}}]
+    done = Site(tmp_path, closed_port(), **SAYS, hooks=hooks).run("run", "hello")
+    assert done.stdout == "You said: hello\n"
+    assert "hooks-otel: headers: x-collector: the environment has no COLLECTOR. Set it, or" in done.stderr
+
+
 def test_what_finds_no_room_is_dropped_and_told_once(collector: Collector, caplog: pytest.LogCaptureFixture) -> None:
     pipeline = make_pipeline(collector.endpoint, OTEL_BSP_MAX_QUEUE_SIZE="10", OTEL_BSP_MAX_EXPORT_BATCH_SIZE="5")
     collector.hang()
