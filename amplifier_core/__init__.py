@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         BundleNotFoundError,
         BundleValidationError,
         CommandFailed,
+        CommandMissing,
         DeliveryConflict,
         DeliveryNotFound,
         DocumentConflict,
@@ -182,11 +183,11 @@ _HOMES = {
     "documents": "Document DocumentChange DocumentMatch DocumentSearch DocumentStore",
     "errors": (
         "AmplifierError AnswerUnfinished BudgetExceeded BundleDependencyError BundleError BundleLoadError "
-        "BundleNotFoundError BundleValidationError CommandFailed DeliveryConflict DeliveryNotFound DocumentConflict "
-        "ForkRefused InvalidSessionId LimitReached NameTaken NoProviderMounted PluginError PluginLoadFailed "
-        "PluginRefused "
-        "SessionConflict SessionError SessionExists SessionNotFound SessionProcessEnded SpawnRefused SpawnTimeout "
-        "StaleEpoch StoreDamaged StoreError StoreUnavailable TriggerConfigError TriggerError UnknownName"
+        "BundleNotFoundError BundleValidationError CommandFailed CommandMissing DeliveryConflict DeliveryNotFound "
+        "DocumentConflict ForkRefused InvalidSessionId LimitReached NameTaken NoProviderMounted PluginError "
+        "PluginLoadFailed PluginRefused SessionConflict SessionError SessionExists SessionNotFound SessionProcessEnded "
+        "SpawnRefused SpawnTimeout StaleEpoch StoreDamaged StoreError StoreUnavailable TriggerConfigError TriggerError "
+        "UnknownName"
     ),
     "events": "SessionEvent",
     "hooks": "HookRegistry",
@@ -250,6 +251,7 @@ __all__ = [
     "ChatResponse",
     "Clock",
     "CommandFailed",
+    "CommandMissing",
     "ConfigField",
     "ConfigurationError",
     "ContentBlock",

@@ -30,6 +30,7 @@
     ├── DeliveryConflict (RuntimeError)
     ├── DocumentConflict (RuntimeError)
     ├── CommandFailed (RuntimeError)
+    ├── CommandMissing (LookupError)
     ├── TriggerError (RuntimeError)
     │   └── TriggerConfigError (ValueError)
     └── BundleError
@@ -338,6 +339,17 @@ class CommandFailed(AmplifierError, RuntimeError):
     def __init__(self, command: str, source: str, reason: str) -> None:
         self.command, self.source, self.reason = command, source, reason
         super().__init__(f"/{command} of {source} failed: {reason}")
+
+
+class CommandMissing(AmplifierError, LookupError):
+    """No module offers a slash command, and the module `source` does not say what it offers."""
+
+    def __init__(self, command: str, source: str, reason: str) -> None:
+        self.command, self.source, self.reason = command, source, reason
+        super().__init__(
+            f"no command /{command} is known, and the commands of {source} are missing: {reason}. "
+            "Try again; a prompt that is no command begins with another character"
+        )
 
 
 class TriggerError(AmplifierError, RuntimeError):

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from .errors import CommandFailed
+from .errors import CommandFailed, CommandMissing
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from .coordinator import Contribution, ModuleCoordinator
 
@@ -36,9 +37,10 @@ class _Named(TypedDict):
 class PromptCommand(_Named, total=False):
     """A command as a module offers it.
 
-    `name` matches `NAME`, without the slash. `expand` makes the prompt of a turn from what the person typed after the
-    name; an error that it raises is shown to the person, and there is no turn. `hint` shows the argument, such as
-    `[FILE]`; without it, the command takes any argument all the same.
+    `name` matches `NAME`, without the slash. One that ends with a colon, as `mcp:docs:`, stands for all names that
+    begin so and are not offered by themselves: its argument begins with the rest of the name. `expand` makes the prompt
+    of a turn from what the person typed after the name; an error that it raises is shown to the person, and there is
+    no turn. `hint` shows the argument, such as `[FILE]`; without it, the command takes any argument all the same.
     """
 
     description: str
@@ -56,10 +58,30 @@ class OfferedCommand(NamedTuple):
 
 
 class PromptCommands(NamedTuple):
-    """The commands of a session by name, and why others are left out."""
+    """The commands of a session by name, why others are left out, and the modules that do not say what they offer."""
 
     offered: dict[str, OfferedCommand]
     problems: list[str]
+    missing: Mapping[str, str] = MappingProxyType({})
+    """Why the commands of a module are missing, by module."""
+
+    def find(self, prompt: str) -> tuple[OfferedCommand, str] | None:
+        """Return the command that a prompt names, and its argument; None where no module offers it.
+
+        Raises `CommandMissing` where it may be a command of a module that does not say what it offers.
+        """
+        if (parts := split_command(prompt)) is None:
+            return None
+        name, argument = parts
+        if name in self.offered:
+            return self.offered[name], argument
+        above = [each for each in self.offered if each.endswith(":") and name.startswith(each)]
+        if above:
+            longest = max(above, key=len)
+            return self.offered[longest]._replace(name=name), f"{name.removeprefix(longest)} {argument}".strip()
+        for source, reason in self.missing.items():
+            raise CommandMissing(name, source, reason)
+        return None
 
 
 def split_command(prompt: str) -> tuple[str, str] | None:
@@ -74,7 +96,8 @@ async def collect_commands(coordinator: ModuleCoordinator, reserved: Collection[
     Of two commands with one name the first one counts. A contributor that fails, or does not answer within two seconds,
     is among the problems, like a command without a name.
     """
-    found = PromptCommands({}, [])
+    missing: dict[str, str] = {}
+    found = PromptCommands({}, [], missing)
     contributors = list(coordinator.channels.get(CHANNEL, ()))
     if not contributors:
         return found
@@ -82,6 +105,7 @@ async def collect_commands(coordinator: ModuleCoordinator, reserved: Collection[
     for contributor, answer in zip(contributors, answers, strict=True):
         source = contributor["name"]
         if isinstance(answer, str):
+            missing[source] = answer
             found.problems.append(f"the commands of {source} are missing: {answer}")
             continue
         for each in answer:

@@ -94,3 +94,14 @@ def test_one_turn_takes_a_command_too(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == "You said: /unknown a.py\n"
     assert invoke(["run", "/review nothing"]) == exits.FAILED
     assert "amplifier: /review of tool-first failed: there is nothing to review" in capsys.readouterr().err
+
+
+def test_a_command_that_nobody_knows_is_not_said_to_the_model_where_commands_are_missing(
+    capsys: pytest.CaptureFixture[str], project: Path
+) -> None:
+    (project / "modules" / "second.py").write_text(SECOND.replace("lambda: offered", "lambda: 1 // 0"))
+    assert invoke(["run", "/late a.py"]) == exits.NOT_FOUND
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "no command /late is known, and the commands of tool-second are missing: ZeroDivisionError: " in err
+    assert invoke(["run", "/review a.py"]) == exits.OK

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.errors import CommandFailed
+from amplifier_core.errors import CommandFailed, CommandMissing
 from amplifier_core.prompt_commands import CHANNEL, MOST, collect_commands, expand_command, split_command
 
 if TYPE_CHECKING:
@@ -95,6 +95,34 @@ async def test_a_broken_contributor_costs_its_own_commands_alone(coordinator: Mo
         "mixed offers a command without a usable name: ''",
         "/y of mixed has no function 'expand'",
     ]
+
+
+async def test_a_name_with_a_colon_at_its_end_stands_for_all_below_it(coordinator: ModuleCoordinator) -> None:
+    names = ["mcp:", "mcp:docs:", "mcp:docs:sum"]
+    coordinator.register_contributor(CHANNEL, "tool-a", lambda: [command(each) for each in names])
+    found = await collect_commands(coordinator)
+
+    async def say(prompt: str) -> tuple[str, str]:
+        command, argument = found.find(prompt) or pytest.fail(f"{prompt} is no command")
+        return command.name, await expand_command(command, argument)
+
+    assert await say("/mcp:docs:sum  a b") == ("mcp:docs:sum", "said a b")
+    assert await say("/mcp:docs:list  a b") == ("mcp:docs:list", "said list a b")
+    assert await say("/mcp:docs: list") == ("mcp:docs:", "said list")
+    assert await say("/mcp:other:list") == ("mcp:other:list", "said other:list")
+    assert found.find("/mcpx") is found.find("/etc/passwd") is found.find("mcp:docs:sum") is None
+
+
+async def test_an_unknown_command_is_an_error_where_a_module_does_not_say_its_own(
+    coordinator: ModuleCoordinator,
+) -> None:
+    coordinator.register_contributor(CHANNEL, "tells", lambda: [command("x")])
+    assert (await collect_commands(coordinator)).find("/y now") is None
+    coordinator.register_contributor(CHANNEL, "fails", lambda: 1 // 0)
+    found = await collect_commands(coordinator)
+    assert found.find("/x") is not None and found.find("/etc/passwd") is None
+    with pytest.raises(CommandMissing, match="^no command /y is known, and the commands of fails are missing: ZeroDiv"):
+        found.find("/y now")
 
 
 async def test_a_session_has_a_thousand_commands_at_most(coordinator: ModuleCoordinator) -> None:

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from amplifier_core.frozen import frozen
-from amplifier_core.prompt_commands import collect_commands, split_command
+from amplifier_core.prompt_commands import PromptCommands, collect_commands, split_command
 
 from ...documents.safe_text import one_line, plain
 from ...operations.sessions import Point, fork_session, rename_session
@@ -18,7 +18,6 @@ from .terminal import tell
 
 if TYPE_CHECKING:
     from amplifier_core.plugins import Plugins
-    from amplifier_core.prompt_commands import OfferedCommand
     from amplifier_core.storage import SessionRecord, SessionStore
 
     from ...bundle.model import Bundle
@@ -70,39 +69,40 @@ class Commands:
         self._bundle = bundle
         self._store = store
         self._plugins = plugins
-        self._offered: dict[str, OfferedCommand] = {}
+        self._found = PromptCommands({}, [])
         self._told: set[str] = set()
         """The problems of modules' commands that were told."""
 
     async def refresh(self) -> list[str]:
         """Ask the modules for their commands, and return the names of all; tell each problem once."""
-        found = await collect_commands(self._conversation.session.coordinator, BUILT_IN)
-        self._offered = found.offered
-        for problem in found.problems:
+        self._found = await collect_commands(self._conversation.session.coordinator, BUILT_IN)
+        for problem in self._found.problems:
             if problem not in self._told and len(self._told) < TOLD:
                 self._told.add(problem)
                 tell(f"amplifier: {plain(problem)}", fg="yellow")
-        return [*COMMANDS, *(f"/{name}" for name in self._offered)]
+        return [*COMMANDS, *(f"/{name}" for name in self._found.offered)]
 
     async def expand(self, line: str, listen: Listen) -> str | None:
         """Return the prompt that a module's command makes of a line; None: no module offers such a command.
 
-        Raises `CommandFailed`, also when Ctrl-C stops it.
+        Raises `CommandFailed`, also when Ctrl-C stops it, and `CommandMissing`.
         """
         from .expanding import expand
 
-        name, argument = split_command(line) or ("", "")
-        if name not in BUILT_IN and name not in self._offered:
+        name, _ = split_command(line) or ("", "")
+        if name in BUILT_IN:
+            return None
+        if name not in self._found.offered:
             await self.refresh()  # it came after the prompt
-        command = self._offered.get(name)
-        return None if command is None else await expand(command, argument, listen)
+        found = self._found.find(line)
+        return None if found is None else await expand(*found, listen)
 
     async def run(self, line: str) -> GoOn | None:
         """Run a command; return the next step of the conversation, None for the next prompt. Raises `Refused`."""
         name, argument = split_command(line) or ("", "")
         name = f"/{name}"
         if name not in COMMANDS:
-            known = [*COMMANDS, *(f"/{each}" for each in self._offered)]
+            known = [*COMMANDS, *(f"/{each}" for each in self._found.offered)]
             close = get_close_matches(name, known, n=1, cutoff=0.5)
             raise Refused(f"no command {name}{f'; did you mean {close[0]}?' if close else '.'} /help lists them")
         if argument and not COMMANDS[name][0]:
@@ -112,7 +112,7 @@ class Commands:
 
     async def _help(self, argument: str) -> None:
         rows = [(f"{name} {argument}", meaning) for name, (argument, meaning) in COMMANDS.items()]
-        for each in self._offered.values():
+        for each in self._found.offered.values():
             shown = one_line(f"/{each.name} {each.hint}", LONGEST_USAGE)
             rows.append((shown, f"{one_line(each.description, 100)} ({plain(each.source)})".lstrip()))
         width = max(len(usage) for usage, _ in rows)

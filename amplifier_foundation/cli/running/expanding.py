@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import CommandFailed
-from amplifier_core.prompt_commands import collect_commands, expand_command, split_command
+from amplifier_core.prompt_commands import collect_commands, expand_command
 
 if TYPE_CHECKING:
     from amplifier_core.coordinator import ModuleCoordinator
@@ -21,12 +21,10 @@ Listen = Callable[[Callable[[], None]], AbstractContextManager[None]]
 async def expand_prompt(coordinator: ModuleCoordinator, prompt: str, listen: Listen) -> str:
     """Return what a module's command makes of a prompt, or the prompt where no module offers it.
 
-    Raises `CommandFailed`, also when Ctrl-C stops it.
+    Raises `CommandFailed`, also when Ctrl-C stops it, and `CommandMissing`.
     """
-    if (parts := split_command(prompt)) is None:
-        return prompt
-    command = (await collect_commands(coordinator)).offered.get(parts[0])
-    return prompt if command is None else await expand(command, parts[1], listen)
+    found = (await collect_commands(coordinator)).find(prompt)
+    return prompt if found is None else await expand(*found, listen)
 
 
 async def expand(command: OfferedCommand, argument: str, listen: Listen) -> str:

@@ -13,7 +13,7 @@ from .peer import INVALID_PARAMS, RpcError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from amplifier_core.prompt_commands import OfferedCommand
+    from amplifier_core.prompt_commands import OfferedCommand, PromptCommands
     from amplifier_core.storage import SessionStore
     from amplifier_foundation.spawning.conversation import Conversation
     from amplifier_foundation.spawning.hosting import Host
@@ -46,21 +46,24 @@ class SessionCommands:
 
     async def refresh(self, conversation: Conversation, host: Host) -> None:
         """Ask the modules for their commands, and tell the editor what has changed."""
-        offered = (await self._collect(conversation, host)).values()
+        offered = (await self._collect(conversation, host)).offered.values()
         if (shown := [*COMMANDS, *map(_show, offered)]) != self._shown:
             self._shown = shown
             self.tell()
 
     async def expand(self, conversation: Conversation, host: Host, said: Said) -> Said:
-        """Return what a command of a module makes of a prompt, or the prompt. Raises `CommandFailed`."""
-        from amplifier_core.prompt_commands import expand_command, split_command
+        """Return what a command of a module makes of a prompt, or the prompt.
 
-        if (parts := split_command(said.text.strip())) is None:
+        Raises `CommandFailed` and `CommandMissing`.
+        """
+        from amplifier_core.prompt_commands import expand_command
+
+        if not (prompt := said.text.strip()).startswith("/"):
             return said
-        command = (await self._collect(conversation, host)).get(parts[0])
-        return said if command is None else said._replace(text=await host.call(expand_command(command, parts[1])))
+        found = (await self._collect(conversation, host)).find(prompt)
+        return said if found is None else said._replace(text=await host.call(expand_command(*found)))
 
-    async def _collect(self, conversation: Conversation, host: Host) -> dict[str, OfferedCommand]:
+    async def _collect(self, conversation: Conversation, host: Host) -> PromptCommands:
         from amplifier_core.prompt_commands import collect_commands
 
         found = await host.call(collect_commands(conversation.session.coordinator, NAMES))
@@ -68,7 +71,7 @@ class SessionCommands:
             if problem not in self._problems:
                 logger.warning("session %s: %s", self._session_id, redact_text(problem))
         self._problems = found.problems
-        return found.offered
+        return found
 
 
 def _show(command: OfferedCommand) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from amplifier_core.errors import (
     AmplifierError,
     CommandFailed,
+    CommandMissing,
     InvalidSessionId,
     SessionConflict,
     SessionNotFound,
@@ -25,7 +26,7 @@ def explain(error: Exception) -> RpcError:
 
     if isinstance(error, SessionNotFound | InvalidSessionId):
         return unknown_session(str(getattr(error, "session_id", "")))
-    if isinstance(error, SessionConflict | CommandFailed):
+    if isinstance(error, SessionConflict | CommandFailed | CommandMissing):
         return RpcError(INVALID_REQUEST, redact_text(str(error)))
     if (failure := find_provider_error(error)) is not None:
         code = AUTH_REQUIRED if type(failure).__name__ == "AuthenticationError" else INTERNAL_ERROR

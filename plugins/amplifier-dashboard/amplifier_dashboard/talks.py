@@ -117,12 +117,16 @@ class Talk:
         )
 
     async def _expand(self, coordinator: ModuleCoordinator) -> str:
-        """Return what a slash command of a module makes of the prompt, or the prompt itself. Raises `CommandFailed`."""
-        from amplifier_core.prompt_commands import collect_commands, expand_command, split_command
+        """Return what a slash command of a module makes of the prompt, or the prompt itself.
 
-        parts = split_command(self._text)
-        command = (await collect_commands(coordinator)).offered.get(parts[0]) if parts is not None else None
-        return self._text if parts is None or command is None else await expand_command(command, parts[1])
+        Raises `CommandFailed` and `CommandMissing`.
+        """
+        from amplifier_core.prompt_commands import collect_commands, expand_command
+
+        if not self._text.startswith("/"):
+            return self._text
+        found = (await collect_commands(coordinator)).find(self._text)
+        return self._text if found is None else await expand_command(*found)
 
     async def work(self) -> None:
         """Take the turn; its end is in the session's record."""

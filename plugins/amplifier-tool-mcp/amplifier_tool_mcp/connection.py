@@ -80,6 +80,11 @@ class Connection:
             raise ServerError(f"the MCP server '{self.server.name}' is not connected: {self.problem or 'it starts'}")
         return self._client
 
+    def describe_missing(self, seconds: float) -> str:
+        """Return that the server is not connected after so many seconds, and why."""
+        why = self.problem or f"it is not ready after {seconds:g} seconds"
+        return f"the MCP server '{self.server.name}' is missing: {why}"
+
     async def run(self) -> None:
         """Hold the connection until `close`."""
         loop = asyncio.get_running_loop()

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .connection import Connection
@@ -31,6 +33,8 @@ COMMANDS = "prompt.commands"
 ANNOUNCEMENTS = "observability.events"
 """The channel with the events of modules."""
 BEGINNINGS = ("session:start", "session:resume")
+COMMANDS_WITHIN = 1.5
+"""Seconds that a list of slash commands waits for servers; who asks gives up after two."""
 SHOWN = 5
 """Problems of one list that are told."""
 logger = logging.getLogger(__name__)
@@ -82,24 +86,23 @@ class Hub:
         else:
             logger.warning("%s", shown)
 
-    async def _wait(self) -> None:
-        """Wait until each server has listed its tools, or failed, up to the limit."""
+    async def _wait(self, connections: Sequence[Connection], seconds: float = math.inf) -> None:
+        """Wait until each of these servers has listed its tools, or failed, up to `start_timeout` or `seconds`."""
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(self._deadline):
-                for each in self._connections:
+            async with asyncio.timeout_at(min(self._deadline, asyncio.get_running_loop().time() + seconds)):
+                for each in connections:
                     await each.is_settled.wait()
 
     async def _begin(self, event: str, data: dict[str, Any]) -> HookResult:
         """Let the session begin when its servers are there, and tell which are missing."""
         from amplifier_core.models import HookResult
 
-        await self._wait()
+        await self._wait(self._connections)
         for problem in self._problems:
             self.warn(problem)
         for each in self._connections:
             if not each.is_ready:
-                why = each.problem or f"it is not ready after {self._config.start_timeout:g} seconds"
-                self.warn(f"the MCP server '{each.server.name}' is missing: {why}")
+                self.warn(each.describe_missing(self._config.start_timeout))
         return HookResult()
 
     async def _take(self, connection: Connection) -> None:
@@ -143,16 +146,20 @@ class Hub:
         await self._coordinator.mount("tools", self._resources, name=self._resources.name)
 
     async def _list_commands(self) -> list[dict[str, Any]]:
-        """Return the prompts of the servers as slash commands."""
-        from .prompts import make_command
+        """Return the prompts of the servers as slash commands; of one that is not ready, one for all of them."""
+        from .prompts import make_command, make_pending_command
 
-        await self._wait()
-        return [
-            make_command(each, prompt, self._coordinator, self._config.call_timeout)
-            for each in self._connections
-            if each.is_ready
-            for prompt in each.listing.prompts
-        ]
+        await self._wait(self._connections, COMMANDS_WITHIN)
+        offered = []
+        for each in self._connections:
+            if each.is_ready:
+                offered += [
+                    make_command(each, prompt, self._coordinator, self._config) for prompt in each.listing.prompts
+                ]
+            else:
+                wait = partial(self._wait, [each])
+                offered.append(make_pending_command(each, wait, self._coordinator, self._config))
+        return offered
 
 
 def _is_wanted(name: str, patterns: list[str] | None) -> bool:

@@ -10,8 +10,11 @@ from .listing import plain
 from .results import read_content, shorten
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from amplifier_core import ModuleCoordinator
 
+    from .config import McpConfig
     from .connection import Connection
     from .listing import ListedPrompt
 
@@ -20,7 +23,7 @@ LONGEST_PROMPT = 100_000
 
 
 def make_command(
-    connection: Connection, prompt: ListedPrompt, coordinator: ModuleCoordinator, seconds: float
+    connection: Connection, prompt: ListedPrompt, coordinator: ModuleCoordinator, config: McpConfig
 ) -> dict[str, Any]:
     """Return a prompt as a slash command."""
     server = connection.server
@@ -28,7 +31,7 @@ def make_command(
     async def expand(argument: str) -> str:
         """Return the prompt's text. Raises `ServerError`."""
         given = read_arguments(prompt, argument)
-        answer = await connection.call(lambda client: client.get_prompt(prompt.name, given), seconds)
+        answer = await connection.call(lambda client: client.get_prompt(prompt.name, given), config.call_timeout)
         gate = getattr(coordinator, "permissions", None)
         if gate is not None and not server.trusted:
             gate.untrusted = gate.untrusted or f"it has read a prompt of the MCP server {server.name}"
@@ -40,6 +43,32 @@ def make_command(
         "name": f"mcp:{server.slug}:{prompt.name}",
         "description": prompt.description or f"A prompt of the MCP server {server.name}",
         "hint": plain(hint, 200),
+        "expand": expand,
+    }
+
+
+def make_pending_command(
+    connection: Connection, wait: Callable[[], Awaitable[None]], coordinator: ModuleCoordinator, config: McpConfig
+) -> dict[str, Any]:
+    """Return the command that stands for all prompts of a server that is not ready: it waits for the server."""
+    server = connection.server
+
+    async def expand(argument: str) -> str:
+        """Return the text of the prompt that the argument begins with. Raises `ServerError`."""
+        await wait()
+        name, _, rest = argument.partition(" ")
+        prompts = {each.name: each for each in connection.listing.prompts}
+        if name in prompts:
+            return str(await make_command(connection, prompts[name], coordinator, config)["expand"](rest))
+        if not connection.is_ready:
+            raise ServerError(connection.describe_missing(config.start_timeout))
+        known = ", ".join(prompts) or "none"
+        raise ServerError(f"the MCP server '{server.name}' has no prompt {name!r}; it has {plain(known, 500)}")
+
+    return {
+        "name": f"mcp:{server.slug}:",
+        "description": f"A prompt of the MCP server {server.name}, which is not ready",
+        "hint": "PROMPT",
         "expand": expand,
     }
 

@@ -171,6 +171,9 @@ def main():
     if MODE == "exits":
         print("the key is wrong", file=sys.stderr)
         sys.exit(3)
+    if MODE == "gated":
+        with open(REST[0]) as pipe:
+            pipe.read()
     if MODE == "silent":
         sys.stdin.read()
     if MODE == "stubborn":

@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from amplifier_core.errors import CommandFailed
 from amplifier_core.permissions import Layer, PermissionGate, Policy, parse_rule
 from amplifier_core.permissions.calls import Call
+from amplifier_core.prompt_commands import collect_commands, expand_command
 from amplifier_foundation.settings import write_setting
+from amplifier_tool_mcp import hub
 from amplifier_tool_mcp.config import ServerConfig
 from amplifier_tool_mcp.errors import ServerError
 
@@ -175,6 +178,28 @@ async def test_prompts_are_slash_commands(open_room: Any) -> None:
         ):
             with pytest.raises(ServerError, match="^" + problem.replace("(", r"\(")):
                 await one["expand"](argument)
+
+
+async def test_a_prompt_of_a_server_that_is_not_ready_waits_for_it(
+    open_room: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "COMMANDS_WITHIN", 0)
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    async with open_room({"one": scripted("gated", str(gate))}, begin=False) as room:
+        commands = await collect_commands(room.coordinator)
+        assert ([*commands.offered], commands.problems) == (["mcp:one:"], [])
+        wanted, unknown = commands.find("/mcp:one:summarise  topic=cats"), commands.find("/mcp:one:sum")
+        assert wanted is not None and unknown is not None
+        expanding = asyncio.create_task(expand_command(*wanted))
+        await asyncio.to_thread(gate.write_text, "go")
+        assert await expanding == '["summarise", {"topic": "cats"}]'
+        problem = (
+            "/mcp:one:sum of tool-mcp failed: the MCP server 'one' has no prompt 'sum'; it has summarise, translate"
+        )
+        with pytest.raises(CommandFailed, match=f"^{problem}$"):
+            await expand_command(*unknown)
+        assert sorted((await collect_commands(room.coordinator)).offered) == ["mcp:one:summarise", "mcp:one:translate"]
 
 
 async def test_the_text_of_a_prompt_is_a_stranger_s(open_room: Any, folder: Path) -> None:

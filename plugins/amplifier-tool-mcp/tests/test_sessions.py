@@ -99,6 +99,16 @@ def test_a_server_that_is_missing_is_a_line_and_the_session_goes_on(run: Any) ->
     assert "Traceback" not in shown
 
 
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [("silent", "it is not ready after 0.2 seconds"), ("exits", "it ended with exit code 3: the key is wrong")],
+)
+def test_a_prompt_of_a_server_that_is_missing_is_not_said_to_the_model(run: Any, mode: str, why: str) -> None:
+    said, shown = run("/mcp:one:summarise topic=cats", {"one": scripted(mode)}, start_timeout=0.2, code=exits.FAILED)
+    assert said == ""
+    assert f"amplifier: /mcp:one:summarise of tool-mcp failed: the MCP server 'one' is missing: {why}\n" in shown
+
+
 @pytest.mark.usefixtures("allowed")
 def test_a_server_that_dies_in_a_call_costs_that_call(run: Any) -> None:
     said, _ = run("call mcp__one__echo die", {"one": scripted()})
