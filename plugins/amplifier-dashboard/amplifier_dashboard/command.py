@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from amplifier_foundation.cli.loops import run_in_loop
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--insecure", is_flag=True, help="Let other machines in without TLS.")
 @click.option("--read-only", is_flag=True, help="Show everything, change nothing.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
-@click.option("--link", "links", is_flag=True, help="Print a new link to the page that runs; serve nothing.")
+@click.option("--link", "links", is_flag=True, help="Print a new link to each page that runs; serve nothing.")
 @click.pass_context
 @run_in_loop
 async def dashboard(ctx: click.Context, /, opens: bool, links: bool, **options: Any) -> None:
@@ -38,12 +39,15 @@ async def dashboard(ctx: click.Context, /, opens: bool, links: bool, **options: 
     from amplifier_foundation.security.session_mark import refuse_in_session
 
     from .desk import Desk
-    from .server import make_link, serving
+    from .running import find_pages
+    from .server import address_of, make_link, serving
 
     refuse_in_session("dashboard")  # who has a link may approve calls
+    is_chosen = any(ctx.get_parameter_source(name) is not ParameterSource.DEFAULT for name in ("host", "port"))
     config = _read_options(options)
     if links:
-        click.echo(make_link(f"{config.scheme}://{config.host}:{config.port}"))
+        for address in find_pages(address_of(config, config.port) if is_chosen else None):
+            click.echo(make_link(address))
         return
     plugins = plugins_of(ctx)
     with Stopper() as stopper:

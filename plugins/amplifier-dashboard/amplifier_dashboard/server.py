@@ -15,6 +15,7 @@ from amplifier_trigger_webhook.connections import start_server, stop_server
 
 from .application import Application
 from .guard import Guard
+from .running import noted
 from .signing import Signer
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ async def serving(desk: Desk, config: PageConfig, *, option: str = "--port") -> 
     async with desk.changes.following(desk.store), desk.talks.running():
         server = await start_server(application, bound, **tls)
         try:
-            yield address_of(config, port)
+            with noted(address_of(config, port)):
+                yield address_of(config, port)
         finally:
             application.close()
             await stop_server(server, bound)

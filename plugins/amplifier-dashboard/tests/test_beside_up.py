@@ -67,11 +67,18 @@ def running(folder: Path, *arguments: str) -> Iterator[str]:
             process.kill()
 
 
-def make_link(folder: Path, client: Client) -> str:
-    """Return a link, as the command makes it while the page runs."""
+def ask_links(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Ask the command for a link to each page that runs."""
     environment = {**os.environ, "AMPLIFIER_HOME": str(folder / "home")}
-    command = [*PROGRAM, "dashboard", "--link", "--port", str(client.place.port)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+    command = [*PROGRAM, "dashboard", "--link", *options]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def make_link(folder: Path, client: Client) -> str:
+    """Return a link, as the command makes it while one page runs."""
+    asked = ask_links(folder)
+    assert asked.stdout.startswith(f"http://127.0.0.1:{client.place.port}/?token="), asked
+    return asked.stdout.strip()
 
 
 def prepare(folder: Path) -> None:
@@ -157,6 +164,31 @@ def test_the_command_serves_it_and_makes_further_links(tmp_path: Path) -> None:
         assert first.enter(link).status == 303
         assert first.ask("GET", "/").status == 200
         assert Client(link).enter(make_link(tmp_path, first)).status == 303
+
+
+def test_each_page_that_runs_has_a_link_and_no_other(tmp_path: Path) -> None:
+    asked = ask_links(tmp_path)
+    assert (asked.returncode, asked.stdout) == (exits.NOT_FOUND, "")
+    assert asked.stderr.endswith("no page runs with this data folder. Start one with: amplifier dashboard\n")
+    with running(tmp_path, "dashboard", "--port", "0") as one, running(tmp_path, "dashboard", "--port", "0") as two:
+        addresses = [one.partition("/?")[0], two.partition("/?")[0]]
+        assert [line.partition("/?")[0] for line in ask_links(tmp_path).stdout.splitlines()] == addresses
+        port = addresses[1].rpartition(":")[2]
+        assert ask_links(tmp_path, "--port", port).stdout.startswith(f"{addresses[1]}/?token=")
+        wrong = ask_links(tmp_path, "--host", "127.0.0.2")
+        assert (wrong.returncode, wrong.stdout) == (exits.NOT_FOUND, "")
+        assert f"no page runs at http://127.0.0.2:8790. Those that run: {', '.join(addresses)}\n" in wrong.stderr
+    assert ask_links(tmp_path).returncode == exits.NOT_FOUND
+
+
+def test_a_page_that_was_killed_has_no_link(tmp_path: Path) -> None:
+    environment = {**os.environ, "AMPLIFIER_HOME": str(tmp_path / "home")}
+    command = [*PROGRAM, "dashboard", "--port", "0"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        assert ask_links(tmp_path).returncode == exits.OK
+        process.kill()
+    assert ask_links(tmp_path).returncode == exits.NOT_FOUND
 
 
 def test_a_session_makes_no_link(tmp_path: Path) -> None:
