@@ -33,6 +33,8 @@ _USUAL = (
     ("agent", ("delegate", "spawn")),
 )
 """The argument that is meant by the text in the brackets, by a part of the name of a tool that is not installed."""
+EXPLAINED = "permission.tool"
+"""The capability with the name of the tool that is explained: nothing is called, and a stand-in for it is enough."""
 _CODES = {"allow": exits.OK, "ask": exits.WAITING, "deny": exits.FAILED}
 
 
@@ -59,7 +61,7 @@ async def test(ctx: click.Context, call: str, bundle_path: str | None, as_json: 
     policy, bundle = await _read_here(ctx, bundle_path)
     confined = {each.get("module") for each in bundle.tools if each.get("sandbox")} if bundle is not None else set()
     gate = PermissionGate(policy, Path.cwd())
-    tools = await _find_tools(name, confined, gate)
+    tools = await _find_tools(name, confined, gate, bundle)
     if name not in tools and not _has_other_tools(bundle):
         raise click.UsageError(
             f"no installed module and no bundle here offers a tool '{name}'{did_you_mean(name, tools)}"
@@ -97,33 +99,39 @@ async def list_rules(ctx: click.Context, bundle_path: str | None, as_json: bool)
     )
 
 
-async def _find_tools(name: str, confined: Collection[str | None], gate: PermissionGate) -> dict[str, Any]:
+async def _find_tools(
+    name: str, confined: Collection[str | None], gate: PermissionGate, bundle: Bundle | None
+) -> dict[str, Any]:
     """Return the tools of installed modules by name; those after the one that offers `name` are left out.
 
     So are the `confined` ones: their code runs in a sandbox alone, and the usual names of arguments count.
     """
     from ..bundle.check import names_of_modules
+    from ..bundle.sources import SERVERS
 
+    entries = bundle.tools if bundle is not None else []
+    servers = next((each.get("config") for each in entries if each.get("module") == SERVERS), None)
     usual = f"tool-{name.replace('_', '-')}"
     modules = [module for module in names_of_modules() if module.startswith("tool-") and module not in confined]
     found: dict[str, Any] = {}
     for module in sorted(modules, key=lambda module: (module != usual, module)):
-        found |= await _mount(module, gate)
+        found |= await _mount(module, gate, name, (servers or {}) if module == SERVERS else {})
         if name in found:
             break
     return found
 
 
-async def _mount(module: str, gate: PermissionGate) -> dict[str, Any]:
-    """Return the tools of an installed module, mounted without a configuration; a tool may look at the rules."""
+async def _mount(module: str, gate: PermissionGate, name: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Return the tools of an installed module, among which the one of a name is explained; it may look at the rules."""
     from amplifier_core.coordinator import ModuleCoordinator
     from amplifier_core.loader import ModuleLoader
 
     coordinator = ModuleCoordinator(session_id="permission")
     coordinator.register_capability("session.working_dir", str(Path.cwd()))
+    coordinator.register_capability(EXPLAINED, name)
     coordinator.guard(gate)
     try:
-        await (await ModuleLoader().load(module, {}))(coordinator)
+        await (await ModuleLoader().load(module, config))(coordinator)
         return dict(coordinator.get("tools"))
     except Exception as error:  # it is the code of others; the usual names of arguments count then
         logger.warning("%s cannot say what its calls reach: %s", module, error)

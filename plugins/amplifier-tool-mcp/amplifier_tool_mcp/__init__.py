@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __amplifier_module_type__ = "tool"
 
+EXPLAINED = "permission.tool"
+"""The capability with the name of a tool whose permissions are explained, and no session begins."""
 EDITOR = "mcp.servers"
 """The capability with the servers of the editor: by name, as in `.mcp.json`."""
 
@@ -40,18 +42,27 @@ async def mount(
 ) -> Callable[[], Awaitable[None]] | None:
     """Start the servers, and mount their tools when they have listed them; return a function that ends them.
 
-    A session waits for them before its first request, up to `start_timeout`. Raises `ValueError`, with the key, for a
-    configuration that cannot work.
+    A session waits for them before its first request, up to `start_timeout`. None starts where the permissions of a
+    tool are explained. Raises `ValueError`, with the key, for a configuration that cannot work.
     """
     folder, editor = coordinator.get_capability("session.working_dir") or ".", coordinator.get_capability(EDITOR)
     if not config and not editor and not _has_project_file(folder):
         return None
     from .config import read_config
-    from .hub import Hub
     from .servers import find_servers
 
     checked = read_config(config or {})
     servers, problems = find_servers(checked, Path(folder), editor or {})
+    explained = coordinator.get_capability(EXPLAINED)
+    if explained is not None:
+        from .tools import find_stand_in
+
+        tool = find_stand_in(explained, servers, checked)
+        if tool is not None:
+            await coordinator.mount("tools", tool, name=tool.name)
+        return None
+    from .hub import Hub
+
     hub = Hub(coordinator, checked, servers, problems)
     hub.start()
     return hub.close

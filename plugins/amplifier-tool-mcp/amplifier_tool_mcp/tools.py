@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from amplifier_core.models import ToolResult
 
+from .connection import Connection
 from .errors import ServerError, ToolChanged
 from .listing import MOST_RESOURCES, plain, read_pages
+from .names import PREFIX
 from .results import make_content, make_result, read_resource, shorten
 
 if TYPE_CHECKING:
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
     from amplifier_core.permissions.calls import Access
 
     from .config import McpConfig
-    from .connection import Connection
     from .listing import ListedTool
+    from .servers import Server
 
 PROGRESS = "tool:progress"
 """The event of a running call: `text`, `progress`, `total`, `message`, and its `tool_name`, `tool_call_id`."""
@@ -100,6 +102,27 @@ class McpTool:
         return report
 
 
+class StandInTool:
+    """Stands for a tool of a server that is not asked what it offers: its permissions can be explained."""
+
+    description = "A tool of an MCP server."
+    input_schema: ClassVar[dict[str, Any]] = {"type": "object"}
+
+    def __init__(self, name: str, server: Server) -> None:
+        self.name = name
+        self._server = server
+
+    def accesses(self, arguments: Mapping[str, Any]) -> Iterable[Access]:
+        """Return what a call reaches: the given fingerprint of the tool, else its name."""
+        from amplifier_core.permissions.calls import Access
+
+        return [Access("other" if self._server.trusted else "server", str(next(iter(arguments.values()), self.name)))]
+
+    async def execute(self, input: dict[str, Any]) -> ToolResult:
+        """Fail: it is never called."""
+        return _fail(ServerError.__name__, f"the MCP server '{self._server.name}' has not started")
+
+
 class ResourceTool:
     """Lists the resources of servers, and reads one."""
 
@@ -171,6 +194,16 @@ async def _list_resources(client: Client) -> str:
         f"{place}  {plain(each.title or each.name, 100)}  {plain(each.description, 200)}" for place, each in places
     )
     return "\n".join(map(str.rstrip, lines)) or "none"
+
+
+def find_stand_in(name: str, servers: Sequence[Server], config: McpConfig) -> StandInTool | ResourceTool | None:
+    """Return what stands for the tool of a name, by the server that its name begins with; None for another name."""
+    if name == ResourceTool.name and servers:
+        resources = ResourceTool(config)
+        resources.connections = {each.name: Connection(each) for each in servers}
+        return resources
+    begun = ((each, f"{PREFIX}__{each.slug}__") for each in servers)
+    return next((StandInTool(name, each) for each, start in begun if name.startswith(start) and name != start), None)
 
 
 async def ask_server(

@@ -13,6 +13,7 @@ import pytest
 from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.security.trust import NotTrusted
 from amplifier_foundation.security.trust_servers import check_servers, find_file, read_trusted
+from amplifier_foundation.settings import write_setting
 
 from .conftest import SCRIPTED, scripted
 
@@ -110,6 +111,36 @@ def test_a_server_that_cannot_be_used_says_why(told: Any) -> None:
     assert told("mcp", "test", "bad", code=exits.FAILED) == (
         "amplifier: the MCP server 'bad' cannot be used: it ended with exit code 3: the key is wrong\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "said"),
+    [
+        ("mcp__open__echo", exits.OK, "allow: the rule mcp__open__* of the user settings"),
+        ("mcp__open__gone", exits.FAILED, "deny: the rule mcp__open__gone of the bundle 'desk'"),
+        ("mcp__shut__echo", exits.WAITING, "ask: tools of servers are asked for\n"),
+        ("mcp__shut__echo(0123abcd)", exits.OK, "allow: the rule mcp__shut__echo(0123abcd) of the user settings"),
+        ("mcp__mine__echo", exits.OK, "allow: the bundle's tools may do this in its working folder\n"),
+        ("mcp_resources", exits.WAITING, "ask: tools of servers are asked for\n"),
+    ],
+)
+def test_the_permissions_of_a_server_s_tools_are_explained_and_no_server_starts(
+    call: str, code: int, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    started = folder / "started"
+    server = {"command": "touch", "args": [str(started)]}
+    config = {"servers": {"open": server, "shut": server, "off": {**server, "enabled": False}}}
+    tools = [{"module": "tool-mcp", "config": config}]
+    bundle = {"bundle": {"name": "desk"}, "tools": tools, "permissions": {"deny": ["mcp__open__gone"]}}
+    (folder / "bundle.md").write_text(f"---\n{json.dumps(bundle)}\n---\n")
+    write_setting("user", ("overrides", "tool-mcp", "config", "servers", "mine"), {**server, "trusted": True})
+    write_setting("user", "permissions.allow", ["mcp__open__*", "mcp__shut__echo(0123abcd)"])
+    assert invoke(["permission", "test", call]) == code
+    assert capsys.readouterr().out.startswith(said)
+    for unknown in ("mcp__off__echo", "mcp__none__echo", "mcp__open__"):
+        assert invoke(["permission", "test", unknown]) == exits.USAGE
+    assert not started.exists()
 
 
 # the servers of a project
