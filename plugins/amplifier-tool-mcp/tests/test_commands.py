@@ -85,6 +85,9 @@ def test_the_servers_of_a_bundle_are_listed_also_when_they_are_off(told: Any, li
         (["one", "--env", "TOKEN", "--", "run"], "--env is NAME=VALUE, not 'TOKEN'"),
         (["one", "--header", "A:b", "--", "run"], "--env and --cwd are for a command, --header is for an address"),
         (["one", "--trusted", "--scope", "project", "--", "run"], "--trusted is for your own settings"),
+        (["one", "ftp://x"], "servers.one: command: is an address; a url stands alone, and begins with https:// or"),
+        (["one", "htps://docs.example/mcp"], "servers.one: command: is an address"),
+        (["one", "https://docs.example/mcp", "more"], "servers.one: command: is an address"),
         (["a\tb", "--", "run"], "is no name of a server; use letters, digits, - and _"),
     ],
 )
