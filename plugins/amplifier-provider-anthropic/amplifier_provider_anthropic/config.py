@@ -9,6 +9,7 @@ from pydantic import AliasChoices, Field, field_validator
 from amplifier_providers.config import BaseSettings, Model, Seconds, Tokens, expand
 
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
+ADDRESS_VARIABLE = "ANTHROPIC_BASE_URL"
 
 
 class Settings(BaseSettings):
@@ -52,6 +53,10 @@ class Settings(BaseSettings):
     def _read_off(cls, value: Any) -> Any:
         """Take `off` and `no`, false in YAML, for none."""
         return "none" if value is False else value
+
+    def find_address(self) -> str | None:
+        """Return the address of a gateway; None for Anthropic's own."""
+        return expand(self.base_url) or expand(f"${{{ADDRESS_VARIABLE}}}")
 
     def find_key(self) -> str | None:
         """Return the API key; that of the environment is Anthropic's, and goes to no address of a bundle by itself."""

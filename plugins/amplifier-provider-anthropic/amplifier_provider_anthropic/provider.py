@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from amplifier_core.models import ConfigField, ProviderInfo
-from amplifier_providers.config import expand
 from amplifier_providers.provider import SDKProvider
 from amplifier_providers.redirects import refuse_redirect
 from amplifier_providers.texts import well_formed
@@ -36,7 +35,7 @@ class AnthropicProvider(SDKProvider["AsyncAnthropic"]):
     key_variable = KEY_VARIABLE
 
     def __init__(self, settings: Settings, hooks: HookRegistry | None = None) -> None:
-        super().__init__(settings, hooks, key=settings.find_key(), address=expand(settings.base_url))
+        super().__init__(settings, hooks, key=settings.find_key(), address=settings.find_address())
         self._settings = settings
         if self._key is not None:
             limits = settings.idle_timeout, settings.connect_timeout

@@ -11,7 +11,7 @@ import pytest
 
 from amplifier_core import Provider
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.llm_errors import AuthenticationError
+from amplifier_core.llm_errors import AuthenticationError, ConfigurationError
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.message_models import ChatRequest
 from amplifier_core.validation.behavioral import ProviderBehaviorTests
@@ -105,6 +105,15 @@ async def test_the_address_comes_from_the_environment(serve: Any, monkeypatch: p
     assert (await service.ask()).content[0].text == "from the gateway"
 
 
+async def test_an_address_of_the_environment_without_a_scheme_is_no_outage(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "127.0.0.1:4929")
+    service = await serve(base_url=None)
+    with pytest.raises(ConfigurationError, match=r"the address 127\.0\.0\.1:4929 cannot be used: must begin with http"):
+        await service.ask()
+
+
 # the configuration
 
 
@@ -119,6 +128,7 @@ async def test_the_address_comes_from_the_environment(serve: Any, monkeypatch: p
         ({"max_retries": -1}, "max_retries: Input should be greater than or equal to 0"),
         ({"model": ""}, "model: String should have at least 1 character"),
         ({"aliases": ["fast"]}, "aliases: Input should be a valid dictionary"),
+        ({"base_url": "127.0.0.1:4929/v1"}, "base_url: must begin with http:// or https://, and name a host"),
         ({"time_out": 5}, "time_out: unknown key; did you mean 'timeout'?"),
         ({"default_modell": "x"}, "default_modell: unknown key; did you mean 'default_model'?"),
     ],
@@ -128,6 +138,11 @@ def test_a_configuration_that_cannot_work_is_refused_by_its_key(config: Any, mes
         check_config(config)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_address_may_be_kept_as_a_key_or_in_a_variable() -> None:
+    check_config({"base_url": "secret://MY_GATEWAY"})
+    check_config({"base_url": "${NO_SUCH_GATEWAY}"})
 
 
 def test_a_wrong_key_is_not_shown() -> None:

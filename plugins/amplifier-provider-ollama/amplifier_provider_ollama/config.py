@@ -53,6 +53,12 @@ class Settings(BaseSettings):
     ] = 600
     idle_timeout: Annotated[Seconds, Field(description="Seconds of silence within an answer.")] = 300
 
+    @classmethod
+    def check_address(cls, address: str) -> None:
+        """Raise `ValueError` for an address that is none of a service; Ollama's may be without a scheme and a host."""
+        if "://" in address:
+            super().check_address(address)
+
     def find_address(self) -> str:
         """Return the address of the server; 0.0.0.0, where a server listens, is this machine."""
         given = expand(self.base_url) or expand(f"${{{ADDRESS_VARIABLE}}}") or LOCAL_ADDRESS

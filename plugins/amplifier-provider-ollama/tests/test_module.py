@@ -105,6 +105,11 @@ async def test_no_proxy_stands_between_this_machine_and_itself(serve: Any, monke
     assert (await remote.ask()).content[0].text == "from the proxy"
 
 
+@pytest.mark.parametrize("address", ["localhost", "127.0.0.1:11435/v1", ":11435"])
+def test_an_address_may_be_without_a_scheme_as_ollama_writes_it(address: str) -> None:
+    check_config({"base_url": address})
+
+
 def test_the_address_where_a_server_listens_is_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLLAMA_HOST", "0.0.0.0:11435")
     assert Settings.read({}).find_address() == "127.0.0.1:11435"
@@ -121,6 +126,7 @@ def test_the_address_where_a_server_listens_is_this_machine(monkeypatch: pytest.
         ({"context_window": 0}, "context_window: Input should be greater than or equal to 1"),
         ({"model": ""}, "model: String should have at least 1 character"),
         ({"options": "seed"}, "options: Input should be a valid dictionary"),
+        ({"base_url": "ftp://127.0.0.1:4929"}, "base_url: must begin with http:// or https://, and name a host"),
         ({"time_out": 5}, "time_out: unknown key; did you mean 'timeout'?"),
     ],
 )
@@ -129,6 +135,11 @@ def test_a_configuration_that_cannot_work_is_refused_by_its_key(config: Any, mes
         check_config(config)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_address_may_be_kept_as_a_key_or_in_a_variable() -> None:
+    check_config({"base_url": "secret://MY_GATEWAY"})
+    check_config({"base_url": "${NO_SUCH_GATEWAY}"})
 
 
 def test_a_wrong_key_is_not_shown() -> None:

@@ -101,6 +101,7 @@ async def test_a_key_that_cannot_be_sent_is_told_without_it(serve: Any, key: str
         ({"max_retries": -1}, "max_retries: Input should be greater than or equal to 0"),
         ({"model": ""}, "model: String should have at least 1 character"),
         ({"aliases": ["fast"]}, "aliases: Input should be a valid dictionary"),
+        ({"base_url": "127.0.0.1:4929/v1"}, "base_url: must begin with http:// or https://, and name a host"),
         ({"time_out": 5}, "time_out: unknown key; did you mean 'timeout'?"),
         ({"default_modell": "x"}, "default_modell: unknown key; did you mean 'default_model'?"),
     ],
@@ -110,6 +111,11 @@ def test_a_configuration_that_cannot_work_is_refused_by_its_key(config: Any, mes
         check_config(config)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_address_may_be_kept_as_a_key_or_in_a_variable() -> None:
+    check_config({"base_url": "secret://MY_GATEWAY"})
+    check_config({"base_url": "${NO_SUCH_GATEWAY}"})
 
 
 def test_a_wrong_key_is_not_shown() -> None:

@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, Self
+from urllib.parse import urlsplit
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Tokens = Annotated[int, Field(ge=1)]
@@ -47,6 +48,21 @@ class BaseSettings(BaseModel):
     ] = 30
     priority: Annotated[int, Field(description="The provider with the lowest number answers.")] = 100
 
+    @field_validator("base_url", check_fields=False)
+    @classmethod
+    def _check_base_url(cls, value: str | None) -> str | None:
+        address = expand(value)
+        if address is not None and not address.startswith("secret://"):  # a kept key takes its place later
+            cls.check_address(address)
+        return value
+
+    @classmethod
+    def check_address(cls, address: str) -> None:
+        """Raise `ValueError` for an address that is none of a service."""
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("must begin with http:// or https://, and name a host")
+
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
         """Return the checked configuration. Raises `ValueError`, as in `provider-x: timeout: …`."""
@@ -54,7 +70,8 @@ class BaseSettings(BaseModel):
             return cls.model_validate({key: value for key, value in config.items() if value is not None})
         except ValidationError as error:
             problem = error.errors(include_input=False, include_url=False)[0]
-            raise ValueError(f"{cls.module}: {problem['loc'][0]}: {problem['msg']}") from None
+            message = problem["msg"].removeprefix("Value error, ")
+            raise ValueError(f"{cls.module}: {problem['loc'][0]}: {message}") from None
 
     @classmethod
     def check(cls, config: Mapping[str, Any]) -> None:

@@ -229,6 +229,8 @@ class SDKProvider(ABC, Generic[Client]):
         if self._key and (not (self._key.isascii() and self._key.isprintable()) or " " in self._key):
             raise translator.make(AuthenticationError, "the API key has odd characters", f"Check {self.key_variable}.")
         try:
+            if self._address:  # one of the environment is not checked before
+                self._limits.check_address(self._address)
             return await asyncio.shield(asyncio.wrap_future(self._building))
         except Exception as error:
             if (explained := explain_environment(error)) is not None:

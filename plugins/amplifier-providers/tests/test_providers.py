@@ -148,6 +148,17 @@ async def test_without_a_client_the_error_tells_what_is_missing() -> None:
         await broken.complete(REQUEST)
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:4929/v1", "ftp://127.0.0.1", "http://:80", "http://[::1"])
+async def test_an_address_that_is_none_is_no_outage(address: str) -> None:
+    """Events wait while a service is out: of an address of the environment none would ever be tried."""
+    provider = EchoProvider(Settings(), ModuleCoordinator(session_id="test").hooks, key="k", address=address)
+    provider.begin(Echo, 0)
+    with pytest.raises(ConfigurationError) as caught:
+        await provider.complete(REQUEST)
+    assert str(caught.value).startswith(f"the address {address} cannot be used: ")
+    assert not caught.value.retryable
+
+
 @pytest.mark.skipif(find_spec("socksio") is not None, reason="the package for SOCKS proxies is there")
 @pytest.mark.parametrize("library", ["httpx", "httpx2"])
 async def test_a_socks_proxy_without_its_package_is_named(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
