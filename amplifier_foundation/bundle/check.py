@@ -258,16 +258,17 @@ def _check_modules(bundle: Bundle, installed: Collection[str]) -> Iterator[Probl
         if check is None or not isinstance(config, dict):
             continue
         try:
-            check(deepcopy(config))
+            said, problem_at = check(deepcopy(config)), warning_at
         except Exception as error:
-            message = str(error).removeprefix(f"{entry['module']}: ")
+            said, problem_at = [str(error).removeprefix(f"{entry['module']}: ")], error_at
+        for message in map(str, said) if isinstance(said, list) else ():
             named = _PATH.match(message)
             parts = re.findall(r"\w+", named["path"]) if named else []
             at = (*path, "config", *(int(part) if part.isdigit() else part for part in parts))
             while len(at) > len(path) and (place := origin(bundle, at, key=isinstance(at[-1], str))) is None:
                 at = at[:-1]
             spot = place if len(at) > len(path) else None
-            yield error_at(spot or place_of(bundle, *map(str, path)), "AMP114", f"{entry['module']}: {message}")
+            yield problem_at(spot or place_of(bundle, *map(str, path)), "AMP114", f"{entry['module']}: {message}")
 
 
 def _check_sandbox(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
@@ -280,9 +281,9 @@ def _check_sandbox(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
 def config_check(module: str) -> Callable[[dict[str, Any]], object] | None:
     """Return the function `check_config(config)` of a module's package; it raises for a wrong config.
 
-    The module is one in a folder of `AMPLIFIER_MODULES`, else an installed one, as for a session. None for a package
-    without one, and for an unimportable package: mounting reports the cause. Raises `ModuleValidationError` for one
-    that is no module, or that ends the program at its import.
+    A list that it returns has warnings, as `key: …`. The module is one in a folder of `AMPLIFIER_MODULES`, else an
+    installed one, as for a session. None for a package without one, and for an unimportable package: mounting reports
+    the cause. Raises `ModuleValidationError` for one that is no module, or that ends the program at its import.
     """
     from amplifier_core.entry_points import find_entry_points
     from amplifier_core.loader import GROUP, import_from_path, modules_in_folders

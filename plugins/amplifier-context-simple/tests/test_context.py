@@ -388,8 +388,9 @@ def test_editors_know_its_keys() -> None:
     assert set(amplifier_context_simple.config_schema()["properties"]) == keys
 
 
-def test_a_mistyped_key_is_refused_and_one_of_another_program_is_not() -> None:
-    amplifier_context_simple.check_config({"max_tokens": 5, "compact_threshold": 0.8})
+def test_a_mistyped_key_is_refused_and_one_of_another_program_is_a_warning() -> None:
+    (warning,) = amplifier_context_simple.check_config({"max_tokens": 5, "compact_threshold": 0.8, "debug": True})
+    assert warning.startswith("debug: unknown key without effect; known are ")
     with pytest.raises(ValueError, match="context-simple: max_tokns: unknown key; did you mean 'max_tokens'"):
         amplifier_context_simple.check_config({"max_tokns": 5})
 

@@ -15,12 +15,15 @@ __all__ = ["BasicOrchestrator", "mount"]
 __amplifier_module_type__ = "orchestrator"
 
 
-def check_config(config: dict[str, Any]) -> None:
-    """Raise `ValueError` for a key that cannot work or looks mistyped; other keys are for other programs."""
-    from .config import read_config, refuse_mistyped_keys
+def check_config(config: dict[str, Any]) -> list[str]:
+    """Return a warning for each unknown key: it may be for other programs.
+
+    Raises `ValueError`, with the key, for one that cannot work or looks mistyped.
+    """
+    from .config import check_keys, read_config
 
     read_config(config)
-    refuse_mistyped_keys(config)
+    return check_keys(config)
 
 
 def config_schema() -> dict[str, Any]:

@@ -57,10 +57,11 @@ def _usual() -> LoopConfig:
     return LoopConfig()
 
 
-def refuse_mistyped_keys(config: Mapping[str, Any], module: str = NAME) -> None:
-    """Raise `ValueError` for a key that looks mistyped; other keys are for other programs."""
+def check_keys(config: Mapping[str, Any], module: str = NAME) -> list[str]:
+    """Return a warning for each unknown key. Raises `ValueError` for one that looks mistyped."""
     known = list(LoopConfig.model_fields)
-    for key in config:
-        close = [] if key in known else get_close_matches(str(key), known, n=1, cutoff=0.85)
-        if close:
+    unknown = [str(key) for key in config if key not in known]
+    for key in unknown:
+        if close := get_close_matches(key, known, n=1, cutoff=0.85):
             raise ValueError(f"{module}: {key}: unknown key; did you mean '{close[0]}'?")
+    return [f"{key}: unknown key without effect; known are {', '.join(known)}" for key in unknown]

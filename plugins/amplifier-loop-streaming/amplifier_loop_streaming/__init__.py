@@ -20,14 +20,17 @@ STEERED = "orchestrator:steering_injected"
 """The event of a message that a step took in."""
 
 
-def check_config(config: dict[str, Any]) -> None:
-    """Raise `ValueError` for a key that cannot work or looks mistyped; other keys are for other programs."""
-    from amplifier_loop_basic.config import read_config, refuse_mistyped_keys
+def check_config(config: dict[str, Any]) -> list[str]:
+    """Return a warning for each unknown key: it may be for other programs.
+
+    Raises `ValueError`, with the key, for one that cannot work or looks mistyped.
+    """
+    from amplifier_loop_basic.config import check_keys, read_config
 
     from .orchestrator import NAME
 
     read_config(config, NAME)
-    refuse_mistyped_keys(config, NAME)
+    return check_keys(config, NAME)
 
 
 def config_schema() -> dict[str, Any]:

@@ -220,6 +220,8 @@ async def test_a_wrong_configuration_names_this_module() -> None:
         await amplifier_loop_streaming.mount(ModuleCoordinator(), {"max_iterations": 0})
     with pytest.raises(ValueError, match="loop-streaming: max_iteration: unknown key"):
         amplifier_loop_streaming.check_config({"max_iteration": 5})
+    (warning,) = amplifier_loop_streaming.check_config({"extended_thinking": True})
+    assert warning.startswith("extended_thinking: unknown key without effect; known are ")
     with pytest.raises(LookupError, match="loop-streaming: default_provider 'x' is not mounted"):
         await amplifier_loop_streaming.StreamingOrchestrator({"default_provider": "x"}).execute(
             "go", None, {"a": None}, {}, None

@@ -12,11 +12,14 @@ if TYPE_CHECKING:
 __amplifier_module_type__ = "provider"
 
 
-def check_config(config: dict[str, Any]) -> None:
-    """Raise `ValueError`, with the key, for a configuration that cannot work; other keys are for other programs."""
+def check_config(config: dict[str, Any]) -> list[str]:
+    """Return a warning for each unknown key: it may be for other programs.
+
+    Raises `ValueError`, with the key, for one that cannot work or looks mistyped.
+    """
     from .config import Settings
 
-    Settings.check(config)
+    return Settings.check(config)
 
 
 def config_schema() -> dict[str, Any]:

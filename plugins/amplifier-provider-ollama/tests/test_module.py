@@ -148,8 +148,10 @@ def test_a_wrong_key_is_not_shown() -> None:
     assert "hidden" not in str(caught.value)
 
 
-def test_keys_of_other_programs_are_left_alone() -> None:
-    check_config({"debug": True, "model": "fast", "max_tokens": 8000, "timeout": None, "api_key": "${ANY}"})
+def test_keys_of_other_programs_are_warnings() -> None:
+    config = {"debug": True, "model": "fast", "max_tokens": 8000, "timeout": None, "api_key": "${ANY}"}
+    (warning,) = check_config(config)
+    assert warning.startswith("debug: unknown key without effect; known are aliases, api_key, ")
 
 
 def test_the_schema_describes_every_key() -> None:

@@ -17,6 +17,7 @@ from .errors import Translator, is_about_reasoning
 from .models import CAPABILITIES, converses, describe_model, list_known
 
 if TYPE_CHECKING:
+    import httpx2
     from openai import AsyncOpenAI
 
     from amplifier_core import ChatRequest, ChatResponse, HookRegistry, ModelInfo
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 _COUNTED = ("model", "input", "instructions", "tools", "tool_choice", "reasoning", "text")
 CHARACTERS_PER_TOKEN = 4
 NO_KEY = "none"
-"""The key for a service that wants none: the SDK insists on one."""
+"""The key for a service that wants none: the SDK insists on one, and it is not sent."""
 
 
 class OpenAIProvider(SDKProvider["AsyncOpenAI"]):
@@ -137,6 +138,12 @@ def _build_client(
     import_module("openai.resources.chat.completions" if api == "chat" else "openai.resources.responses")
     timeout = openai.Timeout(idle_timeout, connect=connect_timeout)
     http = openai.DefaultAsyncHttpxClient(
-        verify=share_tls_context("httpx2"), timeout=timeout, event_hooks={"response": [refuse_redirect]}
+        verify=share_tls_context("httpx2"),
+        timeout=timeout,
+        event_hooks={"request": [] if key else [_leave_out_key], "response": [refuse_redirect]},
     )
     return openai.AsyncOpenAI(api_key=key or NO_KEY, base_url=address, max_retries=0, timeout=timeout, http_client=http)
+
+
+async def _leave_out_key(request: httpx2.Request) -> None:
+    request.headers.pop("authorization", None)

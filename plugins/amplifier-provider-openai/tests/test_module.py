@@ -11,7 +11,7 @@ import pytest
 
 from amplifier_core import Provider
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.llm_errors import AuthenticationError
+from amplifier_core.llm_errors import AuthenticationError, ConfigurationError
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.message_models import ChatRequest
 from amplifier_core.validation.behavioral import ProviderBehaviorTests
@@ -65,7 +65,31 @@ async def test_the_usual_key_goes_to_no_address_of_a_bundle(serve: Any, monkeypa
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-openai")
     service = await serve(wire.says("ok"), api_key=None)
     await service.ask()
-    assert "sk-of-openai" not in str(service.server.requests[0].headers)
+    assert "authorization" not in service.server.requests[0].headers
+
+
+async def test_a_named_key_that_is_not_set_is_told_and_nothing_is_sent(serve: Any) -> None:
+    service = await serve(wire.says("ok"), api_key="${NO_SUCH_KEY}")
+    with pytest.raises(AuthenticationError) as caught:
+        await service.ask()
+    assert show_error(caught.value) == (
+        "api_key names the variable NO_SUCH_KEY, which is not set. "
+        "Set NO_SUCH_KEY, or correct api_key in the provider's config."
+    )
+    assert service.server.requests == []
+
+
+async def test_a_named_key_may_be_set_to_none(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "")
+    service = await serve(wire.says("ok"), api_key="${MY_KEY}")
+    await service.ask()
+    assert "authorization" not in service.server.requests[0].headers
+
+
+async def test_a_named_address_that_is_not_set_sends_the_key_nowhere(serve: Any) -> None:
+    service = await serve(base_url="https://${NO_SUCH_HOST}/v1")
+    with pytest.raises(ConfigurationError, match="base_url names the variable NO_SUCH_HOST, which is not set"):
+        await service.ask()
 
 
 async def test_the_usual_key_goes_to_the_address_of_the_environment(
@@ -124,8 +148,10 @@ def test_a_wrong_key_is_not_shown() -> None:
     assert "sk-secret" not in str(caught.value)
 
 
-def test_keys_of_other_programs_are_left_alone() -> None:
-    check_config({"debug": True, "model": "fast", "max_tokens": 8000, "timeout": None, "api_key": "${ANY}"})
+def test_keys_of_other_programs_are_warnings() -> None:
+    config = {"debug": True, "model": "fast", "max_tokens": 8000, "timeout": None, "api_key": "${ANY}"}
+    (warning,) = check_config(config)
+    assert warning.startswith("debug: unknown key without effect; known are aliases, api, api_key, ")
 
 
 def test_the_schema_describes_every_key() -> None:

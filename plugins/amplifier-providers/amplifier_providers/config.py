@@ -51,8 +51,8 @@ class BaseSettings(BaseModel):
     @field_validator("base_url", check_fields=False)
     @classmethod
     def _check_base_url(cls, value: str | None) -> str | None:
-        address = expand(value)
-        if address is not None and not address.startswith("secret://"):  # a kept key takes its place later
+        comes_later = (value or "").startswith("secret://") or _find_unset(value or "")
+        if (address := expand(value)) is not None and not comes_later:
             cls.check_address(address)
         return value
 
@@ -74,22 +74,37 @@ class BaseSettings(BaseModel):
             raise ValueError(f"{cls.module}: {problem['loc'][0]}: {message}") from None
 
     @classmethod
-    def check(cls, config: Mapping[str, Any]) -> None:
-        """Raise `ValueError` for a configuration that cannot work, or with a key that looks mistyped."""
+    def check(cls, config: Mapping[str, Any]) -> list[str]:
+        """Return a warning for each unknown key: it may be for other programs.
+
+        Raises `ValueError` for a configuration that cannot work, or with a key that looks mistyped.
+        """
         cls.read(config)
         known = set(cls.model_fields)
         for field in cls.model_fields.values():
             if isinstance(field.validation_alias, AliasChoices):
                 known.update(map(str, field.validation_alias.choices))
-        for key in config:
-            close = [] if key in known else get_close_matches(str(key), sorted(known), n=1, cutoff=0.85)
-            if close:
+        unknown = [str(key) for key in config if key not in known]
+        for key in unknown:
+            if close := get_close_matches(key, sorted(known), n=1, cutoff=0.85):
                 raise ValueError(f"{cls.module}: {key}: unknown key; did you mean '{close[0]}'?")
+        return [f"{key}: unknown key without effect; known are {', '.join(sorted(known))}" for key in unknown]
+
+    def find_unset(self) -> tuple[str, str] | None:
+        """Return `api_key` or `base_url` and a variable in it that is not in the environment; None without one."""
+        for key in ("api_key", "base_url"):
+            for name in _find_unset(getattr(self, key, None) or ""):
+                return key, name
+        return None
 
     def resolve_model(self, name: str | None) -> str:
         """Return the model of an alias, or the name itself; the default model without a name."""
         chosen = name or self.default_model
         return {**self.short_names, **self.aliases}.get(chosen, chosen)
+
+
+def _find_unset(text: str) -> list[str]:
+    return [name for name in _PLACEHOLDER.findall(text) if name not in os.environ]
 
 
 def expand(value: str | None) -> str | None:

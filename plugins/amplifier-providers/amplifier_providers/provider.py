@@ -50,7 +50,7 @@ class SDKProvider(ABC, Generic[Client]):
         self.priority = settings.priority
         self._limits = settings
         self._hooks = hooks
-        self._key, self._address = key, address
+        self._key, self._address, self._unset = key, address, settings.find_unset()
         self._building: Future[Client] | None = None
 
     def begin(self, build: Callable[..., Client], *args: Any) -> None:
@@ -223,6 +223,11 @@ class SDKProvider(ABC, Generic[Client]):
 
     async def _open(self, translator: BaseTranslator) -> Client:
         """Return the client, made in a thread with its SDK."""
+        if self._unset is not None:
+            key, name = self._unset
+            kind = AuthenticationError if key == "api_key" else ConfigurationError
+            remedy = f"Set {name}, or correct {key} in the provider's config."
+            raise translator.make(kind, f"{key} names the variable {name}, which is not set", remedy)
         if self._building is None:
             remedy = f"Set {self.key_variable}, or api_key in the provider's config."
             raise translator.make(AuthenticationError, "there is no API key", remedy)

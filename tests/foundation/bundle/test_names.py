@@ -130,6 +130,21 @@ async def test_a_key_mistyped_in_the_configuration_of_an_installed_module_is_tol
     ]
 
 
+async def test_an_unknown_key_in_the_configuration_of_a_provider_is_a_warning(write: Any) -> None:
+    path = write(
+        "providers:\n  - {module: provider-openai, config: {temperature: 0.5}}\n"
+        "  - {module: provider-ollama, config: {effort: high, thinking: high}}\n"
+    )
+    assert [
+        str(problem).partition("; known are ")[0] for problem in await check_bundle(path, load_plugins(environ={}))
+    ] == [
+        "bundle.md:4:40: warning[AMP114] providers[0].config.temperature: "
+        "provider-openai: temperature: unknown key without effect",
+        "bundle.md:5:40: warning[AMP114] providers[1].config.effort: "
+        "provider-ollama: effort: unknown key without effect",
+    ]
+
+
 async def test_a_key_that_the_configuration_of_a_module_lacks_is_told_where_it_belongs(write: Any) -> None:
     path = write("providers: [{module: provider-playbook, config: {rules: [{say: hello}]}}]\n")
     assert [str(problem) for problem in await check_bundle(path, load_plugins(environ={}))] == [
