@@ -164,7 +164,8 @@ async def test_a_missing_key_is_told_with_its_variable(bundle: Path, monkeypatch
     monkeypatch.delenv("ANTHROPIC_API_KEY")
     write_bundle(bundle, "http://127.0.0.1:9")
     _, err = await amplifier("run", "Good day", code=1)
-    assert "there is no API key. Set ANTHROPIC_API_KEY" in err
+    assert "api_key names the variable ANTHROPIC_API_KEY, which is not set. Set ANTHROPIC_API_KEY" in err
+    assert "amplifier auth login" not in err  # the config names the variable: a kept key is not asked for
 
 
 SERVICES = {

@@ -70,7 +70,7 @@ async def test_the_usual_key_goes_to_no_address_of_a_bundle(serve: Any, monkeypa
 
 async def test_a_named_key_that_is_not_set_is_told_and_nothing_is_sent(serve: Any) -> None:
     service = await serve(wire.says("ok"), api_key="${NO_SUCH_KEY}")
-    with pytest.raises(AuthenticationError) as caught:
+    with pytest.raises(ConfigurationError) as caught:
         await service.ask()
     assert show_error(caught.value) == (
         "api_key names the variable NO_SUCH_KEY, which is not set. "

@@ -225,9 +225,9 @@ class SDKProvider(ABC, Generic[Client]):
         """Return the client, made in a thread with its SDK."""
         if self._unset is not None:
             key, name = self._unset
-            kind = AuthenticationError if key == "api_key" else ConfigurationError
+            problem = f"{key} names the variable {name}, which is not set"
             remedy = f"Set {name}, or correct {key} in the provider's config."
-            raise translator.make(kind, f"{key} names the variable {name}, which is not set", remedy)
+            raise translator.make(ConfigurationError, problem, remedy)
         if self._building is None:
             remedy = f"Set {self.key_variable}, or api_key in the provider's config."
             raise translator.make(AuthenticationError, "there is no API key", remedy)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 CHANGES = (
     InotifyConstants.IN_CLOSE_WRITE
+    | InotifyConstants.IN_MODIFY
     | InotifyConstants.IN_MOVE
     | InotifyConstants.IN_CREATE
     | InotifyConstants.IN_DELETE
