@@ -63,6 +63,16 @@ _COMMANDS = {
 }
 
 
+ELSEWHERE = {
+    "acp": "amplifier-acp",
+    "dashboard": "amplifier-dashboard",
+    "issue": "amplifier-tool-issue",
+    "mcp": "amplifier-tool-mcp",
+    "memory": "amplifier-tool-memory",
+}
+"""The commands of the project's other packages."""
+
+
 class LazyGroup(click.Group):
     """A group with commands that are imported on use; plugins add theirs by entry point."""
 
@@ -116,6 +126,8 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
+            if ctx.parent is None and (package := ELSEWHERE.get(args[0])) is not None:
+                raise click.UsageError(f"{error.message} Install it with: pip install {package}", ctx) from error
             from difflib import get_close_matches
 
             close = get_close_matches(args[0], self.list_commands(ctx), n=1)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from .app import json_option, model_option, provider_option
-from .bundles.new import choose_name, suggest_run, write_new
+from .app import json_option, model_option, plugins_of, provider_option
+from .bundles.new import choose_name, name_missing, suggest_run, write_new
 from .output import print_json
 
 
@@ -18,7 +18,16 @@ from .output import print_json
 @model_option
 @click.option("--force", is_flag=True, help="Replace a bundle.md; the old one becomes bundle.md.backup.")
 @json_option
-def init(folder: Path, name: str | None, provider: str | None, model: str | None, force: bool, as_json: bool) -> None:
+@click.pass_context
+def init(
+    ctx: click.Context,
+    folder: Path,
+    name: str | None,
+    provider: str | None,
+    model: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
     """Write a first bundle.md into FOLDER (default: this one), with the provider found here.
 
     It is the one with a key, in the environment or kept by `amplifier auth login`. Without a key it is a local Ollama,
@@ -44,4 +53,5 @@ def init(folder: Path, name: str | None, provider: str | None, model: str | None
     click.echo(path)
     for line in (f"{choice.module}: {choice.reason}", *choice.remarks):
         click.echo(line, err=True)
+    name_missing(path, plugins_of(ctx))
     suggest_run(folder)

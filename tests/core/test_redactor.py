@@ -200,6 +200,12 @@ def test_ordinary_lines_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(touched) <= len(lines) // 1000, touched
 
 
+def test_a_name_that_ends_as_a_scheme_of_authorization_hides_nothing() -> None:
+    line = "pip install amplifier-loop-basic amplifier-context-simple"
+    assert redact_text(line) == line
+    assert redact_text("curl --bearer abcdef-123456") == "curl --bearer [REDACTED]"
+
+
 @pytest.mark.parametrize(
     "text",
     ["Add basic error-handling", "basic rate-limiting in test_utils", "basic auth-middleware", "a basic src/app_2.py",

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
 
 import pytest
+
+from amplifier_foundation.cli import ELSEWHERE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,6 +114,54 @@ def test_up_without_a_store_says_which_package_is_missing(environment: Environme
     assert done.returncode != 0
     assert "pip install amplifier-storage-sqlite" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_first_bundle_is_written_with_the_line_that_installs_what_it_needs(
+    environment: Environment, tmp_path: Path
+) -> None:
+    written = environment.amplifier("init", cwd=tmp_path)
+    assert written.returncode == 0, written.stderr
+    *_, missing, example = written.stderr.splitlines()
+    told, _, names = missing.partition(": pip install ")
+    assert (told, example) == ("It needs packages that are missing. Install them with", 'Try it: amplifier run "hello"')
+    environment.install(*names.split())
+    assert environment.amplifier("run", "hello", cwd=tmp_path).stdout == "You said: hello\n"
+    again = environment.amplifier("bundle", "new", "another", cwd=tmp_path)
+    assert again.stderr == 'Try it: amplifier run -b another "hello"\n'
+
+
+def test_the_check_for_editors_tells_what_is_missing(environment: Environment) -> None:
+    def check() -> tuple[str, str]:
+        (row,) = json.loads(environment.amplifier("doctor", "--acp", "--json").stdout)["data"]
+        return row["fact"].removeprefix("amplifier acp does not serve an editor: session/new: "), row["remedy"]
+
+    environment.install("amplifier-acp")
+    assert check() == (
+        "unknown storage 'storage-sqlite'. Installed: none.",
+        "pip install amplifier-storage-sqlite",
+    )
+    environment.install("amplifier-storage-sqlite")
+    problem, remedy = check()
+    assert "\n" not in problem
+    command, *names = remedy.split(" install ")
+    assert command == "pip"
+    environment.install(*names[0].split())
+    served = environment.amplifier("doctor", "--acp")
+    assert served.returncode == 0, served.stdout
+
+
+def test_the_commands_of_other_packages_are_known() -> None:
+    found = {}
+    for dist in PLUGINS:
+        project = tomllib.loads((ROOT / "plugins" / dist / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        found.update(dict.fromkeys(project.get("entry-points", {}).get("amplifier.commands", {}), dist))
+    assert found == ELSEWHERE
+
+
+def test_a_command_of_a_missing_package_is_refused_with_its_remedy(environment: Environment) -> None:
+    done = environment.amplifier("dashboard")
+    assert done.returncode == 4
+    assert done.stderr.endswith("No such command 'dashboard'. Install it with: pip install amplifier-dashboard\n")
 
 
 def test_one_line_installs_a_working_program(environment: Environment, tmp_path: Path) -> None:

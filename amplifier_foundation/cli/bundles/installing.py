@@ -38,7 +38,7 @@ def install(ctx: click.Context, bundle: str | None, yes: bool, dry_run: bool, as
     from ...bundle.installing import pip_command
     from ...sources import redact_uris
 
-    missing = _missing(bundle, plugins_of(ctx))
+    missing = find_missing(bundle, plugins_of(ctx))
     packages = dict.fromkeys(each.requirement for each in missing if each.requirement)  # one may hold several modules
     commands = {package: redact_uris(shlex.join(pip_command(package))) for package in packages}
     if not as_json:
@@ -75,7 +75,7 @@ def install(ctx: click.Context, bundle: str | None, yes: bool, dry_run: bool, as
         ctx.exit(exits.FAILED)
 
 
-def _missing(path: str | None, plugins: Plugins) -> list[Missing]:
+def find_missing(path: str | None, plugins: Plugins) -> list[Missing]:
     """Return the missing packages of a bundle, of the local bundles below it, and of the settings."""
     from ...bundle.check import local_workers, names_of_modules
     from ...bundle.installing import Missing, missing_from

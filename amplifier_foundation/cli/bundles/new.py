@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from amplifier_core.errors import SessionConflict
 
-from ..app import json_option
+from ..app import json_option, plugins_of
 from ..output import print_json
+from .installing import find_missing
+
+if TYPE_CHECKING:
+    from amplifier_core.plugins import Plugins
 
 
 @click.command(epilog="Example: amplifier bundle new reviewer")
 @click.argument("folder", default=".", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--name", help="Name of the bundle. Default: the name of its folder.")
 @json_option
-def new(folder: Path, name: str | None, as_json: bool) -> None:
+@click.pass_context
+def new(ctx: click.Context, folder: Path, name: str | None, as_json: bool) -> None:
     """Write a commented bundle.md that runs into FOLDER (default: this one); an existing bundle stays as it is."""
     from ...bundle.starter import starter
 
@@ -27,6 +33,7 @@ def new(folder: Path, name: str | None, as_json: bool) -> None:
         print_json("bundle.new/1", {"name": name, "path": str(path)})
         return
     click.echo(path)
+    name_missing(path, plugins_of(ctx))
     suggest_run(folder)
 
 
@@ -58,6 +65,13 @@ def write_new(folder: Path, text: str, remedy: str) -> Path:
     except OSError as error:
         raise click.UsageError(f"{path} cannot be written: {error.strerror}") from error
     return path
+
+
+def name_missing(bundle: Path, plugins: Plugins) -> None:
+    """Print the command that installs what a new bundle needs on stderr, if something is missing."""
+    packages = dict.fromkeys(each.requirement for each in find_missing(str(bundle), plugins) if each.requirement)
+    if packages:
+        click.echo(f"It needs packages that are missing. Install them with: pip install {' '.join(packages)}", err=True)
 
 
 def suggest_run(folder: Path) -> None:

@@ -22,6 +22,7 @@ def unknown_session(session_id: str) -> RpcError:
 def explain(error: Exception) -> RpcError:
     """Return the error of the protocol for an error of a handler."""
     from amplifier_core.utils.secrets import redact_text
+    from amplifier_foundation.cli.advice import with_advice
     from amplifier_foundation.sessions.failures import describe_failure, find_provider_error
 
     if isinstance(error, SessionNotFound | InvalidSessionId):
@@ -32,5 +33,5 @@ def explain(error: Exception) -> RpcError:
         code = AUTH_REQUIRED if type(failure).__name__ == "AuthenticationError" else INTERNAL_ERROR
         return RpcError(code, redact_text(describe_failure(error)))
     if isinstance(error, AmplifierError):
-        return RpcError(INTERNAL_ERROR, redact_text(str(error)))
+        return RpcError(INTERNAL_ERROR, redact_text(with_advice(error)))
     return RpcError(INTERNAL_ERROR, redact_text(describe_failure(error)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -35,11 +36,11 @@ def try_agent() -> Iterator[Mapping[str, str]]:
         except (OSError, ValueError, KeyError) as error:
             process.kill()
             said = process.communicate()[1].decode(errors="replace").strip().rpartition("\n")[2]
-            yield {
-                "part": PART,
-                "state": "weak",
-                "fact": f"amplifier acp does not serve an editor: {error}. {said[:200]}",
-            }
+            missing = dict.fromkeys(re.findall(r"Install it with: pip install (\S+)", str(error)))
+            problem = str(error).partition("\n")[0].partition(" Install it with: ")[0].rstrip(".")
+            fact = f"amplifier acp does not serve an editor: {problem}. {said[:200]}".rstrip()
+            remedy = f"pip install {' '.join(missing)}" if missing else ""
+            yield {"part": PART, "state": "weak", "fact": fact, "remedy": remedy}
             return
         finally:
             patience.cancel()
