@@ -31,7 +31,8 @@ class StoreInfo:
     """Describe the room a store takes.
 
     `bytes` is the size of its files, `free` the part of it without data. `uses` has every kind of data, `largest` the
-    largest sessions, queues and trigger states; `backups` are in the order of their age, the newest first.
+    largest sessions, queues and trigger states; `backups` are in the order of their age, the newest first. A store that
+    makes none says in `other_backups` how it is backed up, as in `is backed up with pg_dump`.
     """
 
     place: Path
@@ -40,6 +41,7 @@ class StoreInfo:
     uses: tuple[StoreUse, ...] = ()
     largest: tuple[StoreUse, ...] = ()
     backups: tuple[Path, ...] = ()
+    other_backups: str = ""
 
 
 @frozen

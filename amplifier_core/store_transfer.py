@@ -179,12 +179,15 @@ def copy_store(source: StoreTransfer, target: StoreTransfer, notify: Notify = la
     if state is None and not target.is_empty():
         if _count(target, fields, "compare", notify, totals) == totals:
             return Copied(totals, left_out, was_there=True)
-        raise StoreConflict(target.place, "is not empty, and holds no copy of this store. Copy into an empty store")
+        raise StoreConflict(
+            target.place, "is not empty, and holds no copy of this store. Move it away, or copy into an empty store"
+        )
     state = state or _begin(target, fields, totals)
     if json.loads(state)["source"] != _as_json(totals):
         raise StoreConflict(
             target.place,
-            "holds an unfinished copy of another store, or this one has changed since. Copy into an empty store",
+            "holds an unfinished copy of another store, or this one has changed since. Move it away, or copy into an "
+            "empty store",
         )
     state = _copy_rows(source, target, fields, state, notify)
     if _count(target, fields, "compare", notify, totals) != totals:

@@ -49,8 +49,11 @@ def info(ctx: click.Context, as_json: bool) -> None:
     if found.largest:
         click.echo()
         print_table(("LARGEST", "ROWS", "SIZE"), _use_rows(found.largest), empty="", leave_out=("ROWS",))
-    newest = f", the newest {found.backups[0]}" if found.backups else ". Make one with: amplifier store backup"
     click.echo(f"\n{found.place}: {_size(found.bytes)}, {_size(found.free)} of it free")
+    if found.other_backups:
+        click.echo(f"It {found.other_backups}")
+        return
+    newest = f", the newest {found.backups[0]}" if found.backups else ". Make one with: amplifier store backup"
     click.echo(f"{plural(len(found.backups), 'backup')}{newest}")
 
 

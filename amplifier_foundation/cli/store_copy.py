@@ -103,6 +103,7 @@ class Shown:
 
 def _choose(text: str, options: Sequence[str], plugins: Plugins) -> dict[str, Any]:
     """Return the storage that a text means, with its configuration. Raises `UnknownName`, `click.UsageError`."""
+    from ..bundle.packages import OURS
     from ..sessions.storages import DEFAULT_STORAGE
     from .config import read_value
 
@@ -120,7 +121,9 @@ def _choose(text: str, options: Sequence[str], plugins: Plugins) -> dict[str, An
         if not key or not equals:
             raise click.UsageError(f"'{option}' has no value. Write it as in: dsn=env:AMPLIFIER_DSN")
         config[key] = read_value(value)
-    return {"name": name or text, "config": config}
+    if name is None:
+        name = f"storage-{text}" if f"storage-{text}" in OURS else text
+    return {"name": name, "config": config}
 
 
 def _setting() -> dict[str, Any]:

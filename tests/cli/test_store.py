@@ -72,7 +72,7 @@ def test_info_shows_what_takes_room(told: Told, home: Path) -> None:
     assert "0 backups. Make one with: amplifier store backup" in out
     found = data(told("store", "info", "--json"))
     assert {use["kind"]: use["rows"] for use in found["uses"]}["sessions"] == 1
-    assert set(found) == {"place", "bytes", "free", "uses", "largest", "backups"}
+    assert set(found) == {"place", "bytes", "free", "uses", "largest", "backups", "other_backups"}
 
 
 def test_a_store_that_is_not_there_yet_is_said(told: Told, home: Path) -> None:

@@ -164,6 +164,13 @@ def test_a_command_of_a_missing_package_is_refused_with_its_remedy(environment: 
     assert done.stderr.endswith("No such command 'dashboard'. Install it with: pip install amplifier-dashboard\n")
 
 
+def test_a_copy_to_a_missing_storage_names_its_package(environment: Environment, tmp_path: Path) -> None:
+    environment.install("amplifier-storage-jsonl")
+    done = environment.amplifier("store", "copy", "sqlite", str(tmp_path / "new.db"))
+    assert "unknown storage 'storage-sqlite'" in done.stderr
+    assert done.stderr.endswith("Install it with: pip install amplifier-storage-sqlite\n")
+
+
 def test_one_line_installs_a_working_program(environment: Environment, tmp_path: Path) -> None:
     environment.install_standard()
     environment.check()

@@ -113,9 +113,17 @@ class PostgresAdministration:
                 kinds[kind] = rows, total + size
             found = [row for query in _LARGEST for row in pool.read(query)]
             bytes_, free = _size(pool)
-        uses = sorted((StoreUse(kind, rows, size) for kind, (rows, size) in kinds.items()), key=lambda use: use.bytes)
+        named = (StoreUse(kind, rows, size) for kind, (rows, size) in kinds.items())
+        uses = sorted(named, key=_bytes_of, reverse=True)
         largest = sorted((StoreUse(unplain(name), rows, int(size or 0)) for name, rows, size in found), key=_bytes_of)
-        return StoreInfo(Path(self._name), bytes_, free, tuple(uses), tuple(largest[: -_SHOWN - 1 : -1]))
+        return StoreInfo(
+            place=Path(self._name),
+            bytes=bytes_,
+            free=free,
+            uses=tuple(uses),
+            largest=tuple(largest[: -_SHOWN - 1 : -1]),
+            other_backups=self._other_backups(),
+        )
 
     def size(self) -> tuple[int, int]:
         """Return the bytes of the tables with their indexes, and about how many of them are free."""
@@ -135,10 +143,7 @@ class PostgresAdministration:
 
     def backup(self, path: Path | None = None, *, keep: int | None = None, label: str = "") -> Path:
         """Raise `StoreUnavailable`: PostgreSQL makes its own backups."""
-        self._refuse(
-            "is backed up with PostgreSQL's own tools: pg_dump --format=custom --schema="
-            f"{self._settings.schema} for a copy now, or continuous archiving for any point in time"
-        )
+        self._refuse(self._other_backups())
 
     def backups(self) -> list[Path]:
         """Return none: backups of the database are the server's affair."""
@@ -157,6 +162,12 @@ class PostgresAdministration:
     def compact(self, *, wait: bool = False) -> Compacted:
         """Raise `StoreUnavailable`: PostgreSQL gives free room back by itself."""
         self._refuse("is compacted by autovacuum; VACUUM FULL gives all free room back, while everybody waits")
+
+    def _other_backups(self) -> str:
+        return (
+            "is backed up with PostgreSQL's own tools: pg_dump --format=custom --schema="
+            f"{self._settings.schema} for a copy now, or continuous archiving for any point in time"
+        )
 
     def _refuse(self, what: str) -> NoReturn:
         raise StoreUnavailable(self._name, what)

@@ -181,7 +181,8 @@ class PostgresTransfer:
                 _keep_state(db, self._pool, before, after)
         except psycopg.errors.UniqueViolation as error:
             raise StoreConflict(
-                self.place, f"was written during the copy ({error.diag.message_primary}). Copy into an empty store"
+                self.place,
+                f"was written during the copy ({error.diag.message_primary}). Copy into an empty store",
             ) from error
         except psycopg.Error as error:
             raise store_error(self.place, error) from error
@@ -217,7 +218,7 @@ class PostgresTransfer:
         if _state_of(self._pool, read) != before:
             raise StoreConflict(self.place, "another process copies into it. Wait until that one has ended")
         if before is None and not read(f"SELECT {_EMPTY}")[0][0]:
-            raise StoreConflict(self.place, "is not empty. Copy into an empty store")
+            raise StoreConflict(self.place, "is not empty. Move it away, or copy into an empty store")
 
     def _add_words(self, rows: Sequence[dict[str, Any]]) -> None:
         """Give texts of documents their words, as these documents have them."""

@@ -64,6 +64,7 @@ def test_the_keys_of_the_readme_are_those_that_are_known() -> None:
         ({"dsn": "host=host pass hunter2"}, "it is no connection string of PostgreSQL"),
         ({"dsn": "host=host", "schema": 'a"; DROP'}, "is no name of small letters"),
         ({"dsn": "host=host", "pool": True}, "is not a number of connections"),
+        ({"dsn": "host=host", "connect_timeout": 1}, "connect_timeout: 1 is not within 2 and 3600 seconds"),
         ({"dsn": "host=host", "timeout": "1s"}, "is not within 0.05 and 3600 seconds"),
         ({"dsn": "host=host", "projects": ["/srv"]}, "give a mapping of names to folders"),
         ({"dsn": "host=host", "projects": {"a b": "/srv"}}, "is not a name of letters"),
@@ -166,6 +167,9 @@ async def test_the_administration_shows_the_room_and_names_the_tools(store: Post
     info = administration.info()
     assert {use.kind: use.rows for use in info.uses if use.rows} == {"sessions": 1, "messages": 1}
     assert info.largest[0].kind == "session s"
+    sizes = [use.bytes for use in info.uses]
+    assert sizes == sorted(sizes, reverse=True)
+    assert (info.backups, "pg_dump" in info.other_backups) == ((), True)
     assert info.bytes >= administration.size()[1]
     assert administration.check() == []
     tools = {"backup": "pg_dump", "restore": "pg_restore", "salvage": "pg_amcheck", "compact": "VACUUM"}

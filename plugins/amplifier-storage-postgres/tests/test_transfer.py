@@ -286,6 +286,39 @@ def test_a_page_of_long_rows_is_short(full: Path, database: str, monkeypatch: py
         assert sum(len(page.rows) for page in pages) == MESSAGES + 3
 
 
+def test_the_room_is_shown_with_the_tool_for_backups(
+    full: Path, database: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to_postgres(full, database)
+    monkeypatch.setenv("AMPLIFIER_DSN", database)
+    monkeypatch.setenv("AMPLIFIER_STORAGE", "storage-postgres")
+    assert invoke(["store", "info"]) == 0
+    shown = capsys.readouterr().out
+    assert "It is backed up with PostgreSQL's own tools: pg_dump " in shown
+    assert "amplifier store backup" not in shown
+
+
+def test_a_store_moves_back_when_its_old_file_is_moved_away(
+    full: Path, database: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to_postgres(full, database)
+    monkeypatch.setenv("AMPLIFIER_HOME", str(full.parent))
+    monkeypatch.setenv("AMPLIFIER_DSN", database)
+    old = full.with_name("amplifier.db")
+
+    async def change() -> None:
+        store = open_sqlite({"path": old})
+        await store.save_trigger_state("/p", "timer", {"n": 1})
+        await store.close()
+
+    asyncio.run(change())
+    assert invoke(["store", "copy", "postgres", "sqlite"]) == exits.CONFLICT
+    assert f"{old}: is not empty" in (told := capsys.readouterr().err)
+    assert "Move it away, or copy into an empty store" in told
+    old.rename(full.with_name("old.db"))
+    assert invoke(["store", "copy", "postgres", "sqlite"]) == 0
+
+
 def test_the_command_moves_a_store_to_postgres(
     full: Path, database: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -132,12 +132,12 @@ class SqliteTransfer:
             if _state_of(db) != before:
                 raise StoreConflict(self.path, "another process copies into it. Wait until that one has ended")
             if before is None and not _is_empty(db):
-                raise StoreConflict(self.path, "is not empty. Copy into an empty store")
+                raise StoreConflict(self.path, "is not empty. Move it away, or copy into an empty store")
             try:
                 _IMPORTS.get(kind, _insert)(db, kind, [dict(zip(fields, row, strict=True)) for row in rows])
             except sqlite3.IntegrityError as error:
                 raise StoreConflict(
-                    self.path, f"was written during the copy ({error}). Copy into an empty store"
+                    self.path, f"was written during the copy ({error}). Move it away, or copy into an empty store"
                 ) from error
             _keep_state(db, after)
 
