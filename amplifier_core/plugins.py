@@ -41,6 +41,7 @@ IMPORT_TIME_LIMIT = 10.0
 
 SPECS_GROUP = f"{hookspecs.GROUP}.hookspecs"
 """Entry points of modules with further hook specifications."""
+_LOADED, _BLOCKED = "AMPLIFIER_LOAD_PLUGINS", "AMPLIFIER_BLOCK_PLUGINS"
 _FUNCTIONS = (FunctionType, MethodType, staticmethod, classmethod)
 _OFFER = "amplifier_register_"
 
@@ -289,9 +290,9 @@ def load_plugins(
     """Load the installed plugins, and return them in a fresh `Plugins`.
 
     `AMPLIFIER_LOAD_PLUGINS=a,b` allows these alone (empty: none), `AMPLIFIER_BLOCK_PLUGINS=a,b` denies these; both name
-    entry points of the group `amplifier`. `safe_mode` loads none. Never raises for a bad plugin: its row names the
-    cause. Further hook specifications come from the entry points of the group `amplifier.hookspecs`, and from
-    `extra_specs`.
+    entry points of the group `amplifier`, and an unknown name is logged. `safe_mode` loads none. Never raises for a bad
+    plugin: its row names the cause. Further hook specifications come from the entry points of the group
+    `amplifier.hookspecs`, and from `extra_specs`.
 
     While a plugin is loaded its text for stdout goes to stderr, a change of the working folder is undone, and both are
     reported. In the folder `marks` a small file names the plugin: one that ended its process is tried in a new process
@@ -300,8 +301,11 @@ def load_plugins(
     """
     environ = os.environ if environ is None else environ
     plugins = Plugins([*_specs_of_others(), *extra_specs])
+    entries = find_entry_points(hookspecs.GROUP)
+    if not safe_mode:
+        _report_unknown(environ, {entry.name for entry in entries})
     with LoadingMarks(None if safe_mode else marks) as loading:
-        for entry in find_entry_points(hookspecs.GROUP):
+        for entry in entries:
             row = PluginRow(entry.name, *entry.dist, entry.value)
             plugins.rows.append(row)
             if safe_mode or not is_allowed(entry.name, environ):
@@ -352,9 +356,15 @@ def _fail(row: PluginRow, error: BaseException) -> None:
     logger.warning("%s", failure)
 
 
+def _report_unknown(environ: Mapping[str, str], known: Iterable[str]) -> None:
+    for variable in (_LOADED, _BLOCKED):
+        for name in sorted(_names(environ.get(variable, "")).difference(known)):
+            logger.warning("%s: %s", variable, UnknownName("plugin", name, known))
+
+
 def is_allowed(name: str, environ: Mapping[str, str]) -> bool:
     """Return whether the environment has the plugin `name` loaded."""
-    allowed, blocked = environ.get("AMPLIFIER_LOAD_PLUGINS"), environ.get("AMPLIFIER_BLOCK_PLUGINS", "")
+    allowed, blocked = environ.get(_LOADED), environ.get(_BLOCKED, "")
     if allowed is not None and name not in _names(allowed):
         return False
     return name not in _names(blocked)

@@ -78,13 +78,17 @@ def storage_plugins(ctx: click.Context) -> Plugins:
 
     Raises `LockUnreadable`, `StoreUnavailable`.
     """
-    from amplifier_core.plugins import load_plugins
+    from amplifier_core.entry_points import find_entry_points
+    from amplifier_core.hookspecs import GROUP
+    from amplifier_core.plugins import is_allowed, load_plugins
 
     is_safe = _is_safe(ctx)
     name = _storage_name(storage_setting())
-    only = {"AMPLIFIER_LOAD_PLUGINS": name, **os.environ}
-    plugins = load_plugins(environ=only, safe_mode=is_safe)
-    return plugins if name in plugins.storages else plugins_of(ctx)
+    if not is_safe and is_allowed(name, os.environ) and find_entry_points(GROUP, name):
+        plugins = load_plugins(environ={"AMPLIFIER_LOAD_PLUGINS": name})
+        if name in plugins.storages:
+            return plugins
+    return plugins_of(ctx)
 
 
 def _is_safe(ctx: click.Context) -> bool:

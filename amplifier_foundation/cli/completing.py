@@ -145,10 +145,11 @@ def complete_bundles(ctx: click.Context) -> Iterator[tuple[str, str]]:
     """Complete the names of bundles; of the packages, those whose plugin is called `bundle-…` are asked."""
     from amplifier_core.entry_points import find_entry_points
     from amplifier_core.hookspecs import GROUP
-    from amplifier_core.plugins import load_plugins
+    from amplifier_core.plugins import is_allowed, load_plugins
 
-    named = [entry.name for entry in find_entry_points(GROUP) if entry.name.startswith("bundle-")]
-    plugins = load_plugins(environ={"AMPLIFIER_LOAD_PLUGINS": ",".join(named), **os.environ})
+    found = (entry.name for entry in find_entry_points(GROUP) if entry.name.startswith("bundle-"))
+    named = ",".join(name for name in found if is_allowed(name, os.environ))
+    plugins = load_plugins(environ={"AMPLIFIER_LOAD_PLUGINS": named})
     yield from ((name, str(place)) for name, place in known_bundles(plugins, read_settings_here()).items())
 
 

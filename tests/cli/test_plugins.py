@@ -214,6 +214,21 @@ def test_everything_about_a_plugin_or_a_package_is_shown(told: Told, zeta: Site)
     assert (code, "did you mean 'trigger-zeta'?" in err) == (exits.NOT_FOUND, True)
 
 
+def test_a_misspelled_name_in_the_environment_is_told_once(
+    told: Told, zeta: Site, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hint = "unknown plugin 'trigger-zetta'; did you mean 'trigger-zeta'?"
+    monkeypatch.setenv("AMPLIFIER_BLOCK_PLUGINS", "trigger-zetta")
+    code, _, err = told("session", "list")  # it loads the plugin of its storage alone
+    assert (code, "WARNING" in err) == (exits.OK, False)
+    code, _, err = told("plugin", "list", "--load")
+    assert (code, err.count("WARNING"), err.count(f"AMPLIFIER_BLOCK_PLUGINS: {hint}")) == (exits.OK, 1, 1)
+    monkeypatch.setenv("AMPLIFIER_LOAD_PLUGINS", "trigger-zetta")
+    monkeypatch.delenv("AMPLIFIER_BLOCK_PLUGINS")
+    _, _, err = told("session", "list")
+    assert (err.count("WARNING"), err.count(f"AMPLIFIER_LOAD_PLUGINS: {hint}")) == (1, 1)
+
+
 def test_a_plugin_that_took_too_long_is_skipped_until_it_changes_or_is_enabled(
     told: Told, zeta: Site, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -364,6 +364,20 @@ def test_without_a_list_every_plugin_but_the_blocked_is_loaded(site: Site) -> No
     assert "trigger-alpha" in plugins.triggers
 
 
+@pytest.mark.parametrize("variable", ["AMPLIFIER_LOAD_PLUGINS", "AMPLIFIER_BLOCK_PLUGINS"])
+def test_an_unknown_name_in_the_environment_is_named_with_the_nearest_match(
+    variable: str, site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.plugin("amplifier-trigger-zeta", good("zeta"))
+    load_plugins(environ={"AMPLIFIER_LOAD_PLUGINS": "trigger-zeta"} | {variable: "trigger-zeta, trigger-zetta"})
+    [record] = caplog.records
+    expected = f"{variable}: unknown plugin 'trigger-zetta'; did you mean 'trigger-zeta'? Installed: "
+    assert record.getMessage().startswith(expected)
+    assert "trigger-zeta" in record.getMessage().removeprefix(expected).split(", ")
+    load_plugins(environ={variable: "trigger-zetta"}, safe_mode=True)
+    assert caplog.records == [record]
+
+
 def test_the_environment_of_the_process_counts_when_none_is_given(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.plugin("amplifier-trigger-zeta", good("zeta"))
     monkeypatch.setenv("AMPLIFIER_LOAD_PLUGINS", "trigger-zeta")
