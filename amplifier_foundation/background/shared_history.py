@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.errors import SessionNotFound
 
+from ..sessions.forks import fork_place
 from ..sessions.stored_history import stored_transcript
 from ..spawning.child import share_stored
 
@@ -27,7 +28,9 @@ async def share_history(spawn: Spawn, store: DurableStore, background: Backgroun
         if source == "last":
             return
         raise
-    share_stored(spawn, record, stored_transcript(store, record))
+    place = await fork_place(store, record)
+    share_stored(spawn, record, stored_transcript(store, record).fork(place.at))
+    spawn.turns = place.turns
 
 
 async def _last_session_id(store: DurableStore, background: BackgroundSessionState) -> str:

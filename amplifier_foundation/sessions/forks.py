@@ -21,7 +21,9 @@ from .history import Orphans, end_of_turn, interrupted_results, open_calls, turn
 from .ledger import LEDGER
 from .once import ONCE
 from .presence import KEY as PROCESS
+from .presence import WAITING, status_of
 from .records import FORKED, INHERITED_TURNS
+from .runs import is_run
 from .uncounted import COUNTED
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class ForkPlace:
     at: int
     turns: int
     left_out: int = 0
-    """Messages before the requested point that stay out: a tool call in flight, and its results."""
+    """Messages before the requested point that stay out: a tool call in flight with its results, an open prompt."""
     added: tuple[Message, ...] = ()
     """The fork's own first messages: results for the calls that were in flight."""
 
@@ -61,9 +63,10 @@ async def fork_stored(
     """Store a fork of `source` at the end of `turn`, after `message` (1-based), or now; return its record.
 
     The fork has the source's bundle, config and working folder and resumes as the source would. Tool calls in flight at
-    that point are left out (`remove`), recorded as interrupted (`complete`) or refused (`error`). Raises `SessionError`
-    for a point outside the history, `SessionConflict` for refused calls, `ForkRefused`, and `ValueError` for unknown
-    `orphans`.
+    that point are left out (`remove`), recorded as interrupted (`complete`) or refused (`error`). The prompt of a turn
+    that runs, or waits for a person, is left out until something settled follows it: the source answers it, and its
+    fork would do that a second time. Raises `SessionError` for a point outside the history, `SessionConflict` for
+    refused calls, `ForkRefused`, and `ValueError` for unknown `orphans`.
     """
     place = await fork_place(store, source, turn=turn, message=message, orphans=orphans)
     return await fork_there(store, source, place, name=name, session_id=session_id, plugins=plugins)
@@ -79,16 +82,19 @@ async def fork_place(
 ) -> ForkPlace:
     """Return the point of a fork of `source`, as `fork_stored` does. Reads only as much of the history as it needs."""
     require_choice("orphans", orphans, get_args(Orphans))
+    answers = status_of(source) in ("running", WAITING) and not is_run(source)
     if turn is None and message is None:
-        messages, before = await _read_end(store, source)
+        messages, before = await _read_end(store, source, answers=answers)
         turns = source.turn_count if before else len(turn_starts(messages))
-        return _settle(source, messages, before, turns, orphans)
-    messages = await store.read(source.session_id, 0, message)
+        place = _settle(source, messages, before, turns, orphans)
+        return _leave_prompt(place, messages, before) if answers else place
+    messages = await store.read(source.session_id, 0, None if answers else message)
     try:
         at = end_of_turn(messages, turn) if turn is not None else _check_message(source, messages, message or 0)
     except ValueError as error:
         raise SessionError(source.session_id, f"session '{source.session_id}' cannot be forked: {error}") from error
-    return _settle(source, messages[:at], 0, len(turn_starts(messages[:at])), orphans)
+    place = _settle(source, messages[:at], 0, len(turn_starts(messages[:at])), orphans)
+    return _leave_prompt(place, messages, 0) if answers else place
 
 
 async def fork_there(
@@ -144,20 +150,39 @@ def _fork_record(
     )
 
 
-async def _read_end(store: SessionStore, source: SessionRecord) -> tuple[list[Message], int]:
+async def _read_end(store: SessionStore, source: SessionRecord, *, answers: bool) -> tuple[list[Message], int]:
     """Return the end of the history from before its last answer on, and the number of messages before that end.
 
-    Everything before the last answer is settled: a turn goes on only when its calls have results.
+    Everything before the last answer is settled: a turn goes on only when its calls have results. While the source
+    answers a prompt, its last answer is the one before.
     """
     length, span = source.message_count, 1  # the last message is the answer, mostly
-    if source.status == "running" and length <= SHORT:
+    if length <= SHORT if source.status == "running" else answers:
         span = length
     while span < length:
         tail = await store.read(source.session_id, length - span, length)
-        if any(message.get("role") == "assistant" for message in tail):
+        has_answer = any(message.get("role") == "assistant" for message in tail)
+        if has_answer and (not answers or _answered_length(tail)):
             return tail, length - span
         span *= 8
     return await store.read(source.session_id, 0, length), 0
+
+
+def _answered_length(messages: Sequence[Message]) -> int:
+    """Return the number of messages up to the last settled one that is no prompt."""
+    end = settled_length(messages)
+    while end and messages[end - 1].get("role") == "user":
+        end -= 1
+    return end
+
+
+def _leave_prompt(place: ForkPlace, messages: Sequence[Message], before: int) -> ForkPlace:
+    """Return a place before the prompt that the source answers, unless the fork has a result of it."""
+    end = before + _answered_length(messages)
+    if place.added or place.at <= end:
+        return place
+    open_turns = 0 if before else len(turn_starts(messages[end : place.at]))  # a record lacks the running turn
+    return replace(place, at=end, turns=place.turns - open_turns, left_out=place.left_out + place.at - end)
 
 
 def _check_message(source: SessionRecord, messages: Sequence[Message], number: int) -> int:

@@ -48,7 +48,7 @@ async def fork(ctx: click.Context, point: str, name: str, orphans: Orphans, as_j
     click.echo(record.session_id)
     click.echo(f"shares {plural(place.at, 'message')} of {record.fork_of}", err=True)
     if place.left_out:
-        click.echo(f"{plural(place.left_out, 'message')} left out, from an unfinished tool call on", err=True)
+        click.echo(f"{plural(place.left_out, 'message')} left out, from an open tool call or prompt on", err=True)
     if place.added:
         click.echo(f"{plural(len(place.added), 'unfinished tool call')} recorded as interrupted", err=True)
     click.echo(f'Ask it something: amplifier run --resume {record.session_id} "…"', err=True)

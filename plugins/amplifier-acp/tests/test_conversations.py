@@ -389,15 +389,16 @@ def test_a_fork_after_an_unknown_turn_is_refused(editor: Any, folder: Path, turn
     assert editor.refusal("session/fork", sessionId=session, cwd=str(folder), _meta=meta)["code"] == -32602
 
 
-def test_a_fork_while_a_prompt_runs_holds_no_open_call(editor: Any, folder: Path) -> None:
+def test_a_fork_while_a_prompt_runs_holds_neither_an_open_call_nor_its_prompt_alone(editor: Any, folder: Path) -> None:
     editor.allow = lambda _: None
     session = editor.new(folder)
     editor.prompt(session, "one")
     prompt = editor.say(session, "write a.txt")
     editor.until(lambda: editor.questions)
     fork = editor.call("session/fork", sessionId=session, cwd=str(folder))["sessionId"]
-    kinds = [each["sessionUpdate"] for each in editor.load(fork, folder)]
-    assert kinds.count("tool_call") == kinds.count("tool_call_update")
+    assert texts(editor.load(fork, folder)) == ["one", "You said: one"]
+    about = fork_at(editor, session, folder, "m3")["_meta"]["amplifier"]
+    assert (about["messages"], about["leftOut"]) == (2, 1)
     assert editor.prompt(fork, "two")["stopReason"] == "end_turn"
     assert editor.text_of(fork).endswith("You said: two")
     editor.answer(editor.questions[0], {"outcome": "selected", "optionId": "0"})

@@ -89,6 +89,21 @@ async def test_each_run_may_begin_with_one_session(open_bench: OpenBench, store:
     assert await store.read("source") == said
 
 
+async def test_a_run_begins_without_the_prompt_that_its_source_answers(
+    open_bench: OpenBench, store: DurableStore
+) -> None:
+    said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello"}]
+    await store.create(SessionRecord("source", turn_count=1, status="running"))
+    await store.append("source", [*said, {"role": "user", "content": "pay the bill"}], at=0)
+    async with open_bench() as bench:
+        await bench.start(fork_from="source", instruction_template="{n}")
+        bench.trigger.feed(0)
+        await bench.until("completed")
+        [run] = [await store.get(each.session_id) for each in await bench.deliveries()]
+    assert await _histories(bench, store) == [["hi", "Hello", "0", "You said: 0"]]
+    assert (run.fork_at, run.turn_count) == (2, 2)
+
+
 async def test_a_session_to_begin_with_that_is_not_there_is_the_cause_of_a_dead_letter(open_bench: OpenBench) -> None:
     async with open_bench() as bench:
         await bench.start(fork_from="nobody", max_attempts=1)

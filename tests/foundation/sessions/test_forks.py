@@ -94,10 +94,57 @@ async def test_a_fork_now_reads_the_end_of_the_history_alone(length: int, store:
 
 
 async def test_a_fork_of_a_short_running_session_counts_its_running_turn(store: DurableStore) -> None:
-    await stored(store, [*turn(1), {"role": "user", "content": "more"}], 1)
+    await stored(store, [*turn(1), *turn(2)[:3]], 1)
     await store.update("source", status="running")
     fork = await fork_stored(store, await store.get("source"))
-    assert (fork.fork_at, fork.turn_count) == (5, 2)
+    assert (fork.fork_at, fork.turn_count) == (7, 2)
+
+
+HELD_CALL = {"held": {"call": {"tool": "t"}}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "kept"),
+    [
+        ({"status": "running"}, 0),
+        ({"status": "interrupted", "metadata": HELD_CALL}, 0),  # it waits for a person
+        ({"status": "interrupted"}, 1),  # nobody answers it, unless the fork does
+    ],
+)
+@pytest.mark.parametrize("is_called", [False, True])
+@pytest.mark.parametrize("before", [0, 20])
+async def test_a_prompt_that_its_session_answers_is_in_no_fork(
+    changes: dict[str, Any], kept: int, is_called: bool, before: int, store: DurableStore
+) -> None:
+    history = [message for number in range(before) for message in turn(number)]
+    await stored(store, [*history, *turn(before)[: 2 if is_called else 1]], before)
+    counted = before + (changes["status"] == "interrupted")  # the record of a running session lacks its turn
+    await store.update("source", turn_count=counted, **changes)
+    source = await store.get("source")
+    points: list[dict[str, Any]] = [{}, {"turn": before + 1}, {"message": source.message_count}]
+    for point in points:
+        place = await fork_place(store, source, **point)
+        assert (place.at, place.turns) == (4 * before + kept, before + kept), point
+        assert place.left_out == source.message_count - place.at
+
+
+async def test_the_fork_of_a_workflows_run_keeps_its_first_message(store: DurableStore) -> None:
+    await stored(store, [{"role": "user", "content": "Run work with {}"}], 0)
+    await store.update("source", status="running", metadata={"flow": {"name": "work"}})
+    assert (await fork_stored(store, await store.get("source"), message=1)).fork_at == 1
+
+
+async def test_a_running_turn_is_forked_at_its_last_result_and_an_answered_prompt_where_one_says_so(
+    store: DurableStore,
+) -> None:
+    steered = {"role": "user", "content": "and shorter"}
+    await stored(store, [*turn(1), *turn(2)[:3], steered, turn(3)[1]], 1)
+    await store.update("source", status="running")
+    source = await store.get("source")
+    places = [await fork_place(store, source, **point) for point in ({}, {"message": 8}, {"message": 1})]
+    assert [(place.at, place.turns, place.left_out) for place in places] == [(7, 2, 2), (7, 2, 1), (1, 1, 0)]
+    kept = await fork_place(store, source, orphans="complete")
+    assert (kept.at, len(kept.added)) == (9, 1)
 
 
 @pytest.mark.parametrize("calls", [1, 40, 200])
