@@ -21,6 +21,7 @@ from .bundle.module_resolver import BundleModuleResolver
 from .bundle.prepared import PreparedBundle, with_default_session
 from .isolation.runner import SubprocessRunner
 from .isolation.zygotes import MAX_SUBPROCESS, Zygotes
+from .sessions.session_storage import as_session_store
 from .spawning.child import prepare_spawn
 from .spawning.life import run_spawn, settle_spawn
 from .spawning.requests import spawn_of
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from amplifier_core.approval import ApprovalSystem
     from amplifier_core.display import DisplaySystem
     from amplifier_core.hook_data import SpawnOutcome
-    from amplifier_core.storage import SessionStore
+    from amplifier_core.storage import SessionStorage, SessionStore
 
 __all__ = ["SubprocessResult", "configure_subprocess_limit", "run_session_in_subprocess"]
 
@@ -101,7 +102,7 @@ async def run_session_in_subprocess(
     sys_paths: Sequence[str | Path] | None = None,
     mention_mappings: Mapping[str, str | Path] | None = None,
     *,
-    store: SessionStore | None = None,
+    store: SessionStore | SessionStorage | None = None,
     approval_system: ApprovalSystem | None = None,
     display_system: DisplaySystem | None = None,
     runner: SubprocessRunner | None = None,
@@ -134,7 +135,7 @@ async def run_session_in_subprocess(
     )
     spawn = spawn_of(
         request,
-        store=store,
+        store=as_session_store(store) if store is not None else None,
         prepared=prepared,
         approval_system=approval_system,
         display_system=display_system,

@@ -30,6 +30,7 @@ from .hosts.sharing import joining, shared_store, sharing
 from .keys import root_id
 from .live_feed import LiveFeed
 from .manager import STORE_FILE, BackgroundSessionManager
+from .partial_store import complete_store
 from .queue_view import QUEUES, BundleQueues
 from .retention import purging
 from .stalling import reporting_stalls
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
-    from amplifier_core.storage import DurableStore
+    from amplifier_core.storage import DurableStore, SessionStorage, SessionStore
 
     from ..bundle.model import Bundle, PreparedBundle
     from .data_folder import DataFolder
@@ -56,7 +57,7 @@ __all__ = ["Control", "Up", "home_of", "root_id", "run_background"]
 @asynccontextmanager
 async def run_background(
     bundles: Sequence[Bundle],
-    store: DurableStore,
+    store: DurableStore | SessionStore | SessionStorage,
     plugins: Plugins,
     *,
     working_dir: Path | None = None,
@@ -69,16 +70,16 @@ async def run_background(
 ) -> AsyncIterator[list[Up]]:
     """Run the background sessions of `bundles` while the block runs.
 
-    The working folder of a bundle is that of `home_of`. Unfinished work of an earlier process comes first.
-    `session_observers` see every session when its modules are mounted. `control` answers other processes; `retention`
-    bounds the age of stored sessions (None: keep them), that of all or, by a function, of each project; `transports` is
-    the setting of that name. A `worker` handles events on a store that several hosts share, and runs no triggers.
-    Raises `SessionConflict` when another process runs background sessions of one of these folders,
-    `BundleValidationError` for a bundle without background sessions, `StorageUnsuitable` for a worker on a store of one
-    host.
+    A `store` without an inbox keeps the sessions alone; a warning says that events wait in memory. The working folder
+    of a bundle is that of `home_of`. Unfinished work of an earlier process comes first. `session_observers` see every
+    session when its modules are mounted. `control` answers other processes; `retention` bounds the age of stored
+    sessions (None: keep them), that of all or, by a function, of each project; `transports` is the setting of that
+    name. A `worker` handles events on a store that several hosts share, and runs no triggers. Raises `SessionConflict`
+    when another process runs background sessions of one of these folders, `BundleValidationError` for a bundle without
+    background sessions, `StorageUnsuitable` for a worker on a store of one host.
     """
     _require_background_sessions(bundles)
-    control, path = control or Control(), socket_path()
+    store, control, path = complete_store(store), control or Control(), socket_path()
     projects = [home_of(bundle, plugins, working_dir) for bundle in bundles]
     facts = {"bundles": [bundle.name for bundle in bundles], "projects": projects, "socket": str(path)}
     async with AsyncExitStack() as stack:

@@ -27,6 +27,7 @@ from ..sessions.origins import origin_capability
 from ..sessions.presence import refuse_occupied
 from ..sessions.recording import record_session
 from ..sessions.records import bundle_identity, new_record, resume_changes, with_members
+from ..sessions.session_storage import as_session_store
 from ..sessions.stored_history import turns_so_far
 from ..sessions.uncounted import resumed_record
 from ..sessions.untrusted import taint, taint_of
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from amplifier_core.permissions import Policy
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
-    from amplifier_core.storage import SessionRecord, SessionStore
+    from amplifier_core.storage import SessionRecord, SessionStorage, SessionStore
 
     from ..bundle.model import Bundle, PreparedBundle
     from ..sessions.recording import SessionRecorder
@@ -240,7 +241,7 @@ def _tighten(permissions: Policy | None, prepared: PreparedBundle, terms: OwnTer
 @asynccontextmanager
 async def open_conversation(
     bundle: Bundle | PreparedBundle,
-    store: SessionStore,
+    store: SessionStore | SessionStorage,
     plugins: Plugins,
     *,
     resume: SessionRecord | None = None,
@@ -262,7 +263,7 @@ async def open_conversation(
     `capabilities` are further ones of the session. The program that loaded the bundle decides whether it is trusted.
     Raises `SessionConflict` while another conversation or process has it, or an approval is waited for in it.
     """
-    prepared = await prepared_bundle(bundle)
+    prepared, store = await prepared_bundle(bundle), as_session_store(store)
     name = name or prepared.bundle.name
     record = resume or new_record(prepared, new_session_id(name), name=name, project=project_of(working_dir))
     with session_lock(record.session_id):
@@ -303,7 +304,7 @@ async def open_conversation(
 async def converse(
     bundle: Bundle,
     prompt: str,
-    store: SessionStore,
+    store: SessionStore | SessionStorage,
     plugins: Plugins,
     *,
     resume: SessionRecord | None = None,
@@ -312,8 +313,9 @@ async def converse(
 ) -> Turn:
     """Take one turn in a new session made from `bundle`, or in the stored one `resume`; every message is durable.
 
-    It is `open_conversation` for one turn. Raises the errors of the orchestrator; the session is stored as failed then,
-    and can be resumed.
+    A storage with `save`, `load` and `exists` is enough for a `store`; of a session in it, `SessionRecord(its id)` is
+    enough to `resume` it. It is `open_conversation` for one turn. Raises the errors of the orchestrator; the session is
+    stored as failed then, and can be resumed.
     """
     async with open_conversation(
         bundle, store, plugins, resume=resume, working_dir=working_dir, observe=observe

@@ -15,6 +15,7 @@ from amplifier_core.transcript import Transcript
 
 from ..bundle.model import Bundle
 from ..bundle.prepared import PreparedBundle, with_default_session
+from ..sessions.session_storage import as_session_store
 from .child import Spawn, prepare_spawn
 from .life import run_spawn, settle_spawn
 from .own_loops import FencedStore
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
     from amplifier_core.approval import ApprovalSystem
     from amplifier_core.display import DisplaySystem
     from amplifier_core.hook_data import Runner, SpawnRequest
-    from amplifier_core.storage import SessionStore
+    from amplifier_core.storage import SessionStorage, SessionStore
 
     from .own_loops import Fence
 
 
 async def execute_request(
-    request: SpawnRequest, store: SessionStore | None = None, fence: Fence | Delivery | None = None
+    request: SpawnRequest, store: SessionStore | SessionStorage | None = None, fence: Fence | Delivery | None = None
 ) -> RunResult:
     """Run the session of a request in this process, and return what came of it; its failure is the `error`.
 
@@ -41,6 +42,7 @@ async def execute_request(
     Raises `SpawnRefused`, `SessionConflict`, the errors of the store, and `ValueError` for a delivery without a store
     that several hosts share.
     """
+    store = as_session_store(store) if store is not None else None
     if isinstance(fence, Delivery):
         if not isinstance(store, SharedStore):
             raise ValueError("a delivery fences only a store that several hosts share, such as storage-postgres")

@@ -35,6 +35,7 @@ from amplifier_foundation.bundle import load_bundle
 from amplifier_foundation.bundle.prepared import PreparedBundle
 from amplifier_foundation.cli import exits
 from amplifier_foundation.cli.exits import exit_code
+from tests.foundation.shelf import Shelf
 
 from .bench import FedTrigger, events_of
 
@@ -321,6 +322,21 @@ async def test_orchestrator_initializes_manager(
         assert isinstance(up.manager, BackgroundSessionManager)
         assert await up.manager.fire("notes")
         assert up.root.coordinator.get_capability("session.working_dir") == str(tmp_path)
+
+
+async def test_a_small_storage_is_enough_for_the_sessions_of_background_sessions(
+    tmp_path: Path, home: Path, plugins: Plugins, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "bundle.md").write_text(BUNDLE)
+    bundle, shelf = await load_bundle(str(tmp_path / "bundle.md")), Shelf()
+    async with run_background([bundle], shelf, plugins) as [up]:
+        completed = up.router.subscribe(["session:completed"])
+        assert await up.manager.fire("notes")
+        event = await anext(completed)
+    assert "Shelf keeps no inbox: events that wait for background sessions are kept in memory" in caplog.text
+    transcript, metadata = shelf.load(event.data["session_id"])
+    assert (metadata["status"], [message["role"] for message in transcript]) == ("completed", ["user", "assistant"])
+    assert shelf.load(up.root.session_id)[1]["status"] == "idle"
 
 
 async def test_orchestrator_starts_configured_sessions(

@@ -23,6 +23,7 @@ from amplifier_foundation.background.draining import drain
 from amplifier_foundation.background.partial_store import complete_store
 from amplifier_foundation.events import EventRouter, SessionEvent
 from amplifier_foundation.triggers import TriggerEvent, TriggerSource, TriggerType
+from tests.foundation.shelf import Shelf
 
 OpenBench = Callable[..., Any]
 PATIENCE = 20
@@ -53,22 +54,6 @@ class Ticks:
 
     async def stop(self) -> None:
         self.stopped.set()
-
-
-class Shelf:
-    """A storage of the small contract."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {}
-
-    def save(self, session_id: str, transcript: list[dict[str, Any]], metadata: dict[str, Any]) -> None:
-        self.kept[session_id] = transcript, metadata
-
-    def load(self, session_id: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        return self.kept[session_id]
-
-    def exists(self, session_id: str) -> bool:
-        return session_id in self.kept
 
 
 @pytest.fixture

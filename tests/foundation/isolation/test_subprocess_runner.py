@@ -15,6 +15,7 @@ from amplifier_foundation import run_session_in_subprocess
 from amplifier_foundation.isolation.runner import SubprocessRunner
 from amplifier_foundation.isolation.zygotes import Zygotes
 from amplifier_foundation.subprocess_runner import validate_project_path
+from tests.foundation.shelf import Shelf
 
 from .conftest import EVERY_WAY, read, until_it_exists
 
@@ -83,6 +84,12 @@ class TestRunSessionInSubprocess:
     async def test_usage_and_turns_are_counted(self, runner: SubprocessRunner, plan: Plan, tmp_path: Path) -> None:
         result = await run_session_in_subprocess(plan(), "Go", "p", tmp_path, runner=runner)
         assert (result.turn_count, result.usage["requests"]) == (1, 2)
+
+    async def test_a_small_storage_is_enough(self, runner: SubprocessRunner, plan: Plan, tmp_path: Path) -> None:
+        shelf = Shelf()
+        result = await run_session_in_subprocess(plan(), "Go", "p", tmp_path, "s", store=shelf, runner=runner)
+        transcript, metadata = shelf.load("s")
+        assert (result.status, metadata["status"], transcript[0]["content"]) == ("success", "completed", "Go")
 
     @EVERY_WAY
     async def test_every_message_is_durable_as_it_happens(

@@ -16,8 +16,10 @@ from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore, SessionRecord
 from amplifier_foundation import PreparedBundle, converse, open_inbox
 from amplifier_foundation.sessions.costs import Spent, format_duration, spent_of
+from amplifier_foundation.sessions.history import text_of
 from amplifier_foundation.sessions.usage import Usage
 from amplifier_foundation.spawning.conversation import open_conversation
+from tests.foundation.shelf import Shelf
 
 PLAYBOOK = {
     "module": "provider-playbook",
@@ -41,6 +43,18 @@ async def test_a_session_that_somebody_fails_to_watch_is_ended_and_kept_as_faile
     assert session.ended_at is not None
     record = await store.get(session.session_id)
     assert (record.status, record.error) == ("failed", "LookupError: nowhere to show it")
+
+
+async def test_a_small_storage_is_enough_for_a_conversation(
+    make_bundle: Callable[..., PreparedBundle], plugins: Plugins, tmp_path: Path
+) -> None:
+    bundle, shelf = make_bundle("talk", providers=[PLAYBOOK]).bundle, Shelf()
+    first = await converse(bundle, "one", shelf, plugins, working_dir=tmp_path)
+    second = await converse(bundle, "two", shelf, plugins, resume=SessionRecord(first.session_id))
+    assert (second.session_id, second.output, second.turn_count) == (first.session_id, "You said: two", 2)
+    transcript, metadata = shelf.load(first.session_id)
+    assert [text_of(message) for message in transcript] == ["one", "You said: one", "two", "You said: two"]
+    assert (metadata["status"], metadata["turn_count"]) == ("completed", 2)
 
 
 async def test_what_all_turns_took_is_kept_also_of_those_that_failed(

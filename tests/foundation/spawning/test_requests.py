@@ -12,6 +12,7 @@ from amplifier_core.testing.shared_memory_store import SharedMemoryStore
 from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_foundation import execute_request
 from amplifier_foundation.spawning.own_loops import Fence
+from tests.foundation.shelf import Shelf
 
 PLAN = {
     "session": {"orchestrator": "loop-basic", "context": "context-simple"},
@@ -26,6 +27,14 @@ async def test_a_request_runs_with_its_store() -> None:
     assert (result.text, result.turns, result.error, result.usage["requests"]) == ("Yes.", 1, None, 1)
     record = await store.get("s")
     assert (record.status, record.parent_id, record.message_count) == ("completed", "p", 2)
+
+
+@pytest.mark.parametrize("fence", [None, Fence("s", lambda text: None)])
+async def test_a_small_storage_is_enough_for_a_request(fence: Fence | None) -> None:
+    shelf = Shelf()
+    assert (await execute_request(REQUEST, shelf, fence)).text == "Yes."
+    transcript, metadata = shelf.load("s")
+    assert (len(transcript), metadata["status"]) == (2, "completed")
 
 
 async def test_a_request_runs_without_a_store() -> None:
