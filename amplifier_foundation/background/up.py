@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -230,6 +231,7 @@ async def _root_session(
         session = await prepared.create_session(
             session_id=session_id,
             session_cwd=project,
+            config=deepcopy(prepared.mount_plan),
             plugins=plugins,
             permissions=read_policy(project),
             capabilities={

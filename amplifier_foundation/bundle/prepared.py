@@ -12,6 +12,7 @@ import amplifier_core
 from amplifier_core.frozen import frozen
 
 from .. import mentions
+from ..documents.dicts import at_path
 from ..documents.local_paths import is_path
 from .capability_layers import INHERITED, LayeredMentions, LayeredResolver, add_layer
 from .lifecycle import emit_failed, emit_ready
@@ -19,7 +20,7 @@ from .module_resolver import BundleModuleResolver
 from .preferences import KEY as PREFERENCES
 from .preferences import apply_provider_preferences
 from .prompt import RESOLVED, SystemPrompt, mention_resolver
-from .sections import DEFAULT_SESSION
+from .sections import DEFAULT_SESSION, FIELD_SPELLING
 from .sources import module_entries
 
 if TYPE_CHECKING:
@@ -71,6 +72,29 @@ class PreparedBundle:
                 del holder[key]
         return cls(plan, resolver or BundleModuleResolver.of(bundle), bundle)
 
+    def hosting_plan(self) -> dict[str, Any]:
+        """Return a copy of the mount plan with the declared background sessions, under `background_sessions`.
+
+        An orchestrator that runs them itself reads them there, or in its own config when the bundle has them there. So
+        this is the plan of a session that nobody else runs them for; those below it have the mount plan. Those that run
+        this bundle have its path.
+        """
+        plan, path = deepcopy(self.mount_plan), self.bundle.source_path
+        declared = [each.model_dump(exclude_unset=True, by_alias=True) for each in self.bundle.background_sessions]
+        if path is not None:
+            declared = [each if each.get("bundle") else {**each, "bundle": str(path)} for each in declared]
+        if declared:
+            plan["background_sessions"] = declared
+            layers = [each.positions for each in (self.bundle, *self.bundle.layers)]
+            orchestrator = at_path(plan, FIELD_SPELLING[:2])
+            is_in_config = any(each is not None and FIELD_SPELLING in each.values for each in layers)
+            if is_in_config and isinstance(orchestrator, dict):
+                orchestrator["config"] = {
+                    **(orchestrator.get("config") or {}),
+                    "background_sessions": deepcopy(declared),
+                }
+        return plan
+
     async def create_session(
         self,
         session_id: str | None = None,
@@ -89,7 +113,8 @@ class PreparedBundle:
     ) -> AmplifierSession:
         """Return a new initialised session working in `session_cwd` (default: the current folder).
 
-        `config` replaces the mount plan and becomes the session's. `capabilities` are registered before the modules are
+        `config` replaces the mount plan and becomes the session's; without it, and without a `parent`, the session has
+        the `hosting_plan`. `capabilities` are registered before the modules are
         mounted. Modules without code in the bundle, and mentions without a file in it, are resolved by the `parent`.
         Its tool calls are held to the policy of the `parent`, else to `permissions`, and to the bundle's own rules.
         A program that loads a bundle has decided that its code may run: nobody is asked. The code of a bundle loaded by
@@ -97,7 +122,9 @@ class PreparedBundle:
         The session's hooks receive `bundle:loaded` and `bundle:prepared`. If the set-up fails, they receive
         `bundle:failed`, and the session is cleaned up before the error is raised.
         """
-        plan = with_default_session(deepcopy(self.mount_plan) if config is None else config)
+        if config is None:
+            config = deepcopy(self.mount_plan) if parent is not None else self.hosting_plan()
+        plan = with_default_session(config)
         if plan["session"].get(PREFERENCES):
             plan = apply_provider_preferences(plan, plan["session"][PREFERENCES])
         working_dir = _make_absolute(session_cwd)

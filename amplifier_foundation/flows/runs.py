@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager, suppress
+from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -263,6 +264,7 @@ async def _open_parent(
     session = await prepared.create_session(
         session_id=record.session_id,
         session_cwd=record.project,
+        config=deepcopy(prepared.mount_plan),
         plugins=plugins,
         approval_system=approval_system,
         permissions=permissions or read_policy(record.project),

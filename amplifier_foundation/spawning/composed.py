@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,9 @@ async def spawn_composed(
     `session_cwd`, else in its parent's folder. Raises the errors of `spawn_bundle`.
     """
     if parent_session is None:
-        async with await prepared.create_session(session_cwd=session_cwd) as parent_session:
+        async with await prepared.create_session(
+            session_cwd=session_cwd, config=deepcopy(prepared.mount_plan)
+        ) as parent_session:
             return await spawn_composed(
                 prepared,
                 child_bundle,

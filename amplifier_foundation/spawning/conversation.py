@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import asynccontextmanager
+from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from ..sessions.failures import describe_failure
 from ..sessions.held import HELD
 from ..sessions.history import final_answer, turn_starts
 from ..sessions.interruptions import resumed_transcript, settling_results
-from ..sessions.lock import session_lock
+from ..sessions.lock import running_owner, session_lock
 from ..sessions.once import ONCE
 from ..sessions.origins import origin_capability
 from ..sessions.presence import refuse_occupied
@@ -285,7 +286,7 @@ async def open_conversation(
             display_system=display_system,
             session_cwd=record.project,
             is_resumed=bool(record.message_count),
-            config=terms.config,
+            config=terms.config if terms.config is not None else _plan_of(prepared, record.project),
             transcript=transcript,
             plugins=plugins,
             permissions=permissions,
@@ -299,6 +300,15 @@ async def open_conversation(
             turns, is_stored = turns_so_far(record, transcript) if resume else 0, resume is not None
             parts = (session, prepared, store, recorder, record)
             yield Conversation(*parts, is_stored=is_stored, turns=turns, observe=observe)
+
+
+def _plan_of(prepared: PreparedBundle, project: str) -> dict[str, Any]:
+    """Return the mount plan of a conversation: its orchestrator gets no background sessions that `up` runs already."""
+    if prepared.bundle.background_sessions:
+        owner = running_owner(project)
+        if owner is not None and prepared.bundle.name in (owner.get("bundles") or ()):
+            return deepcopy(prepared.mount_plan)
+    return prepared.hosting_plan()
 
 
 async def converse(

@@ -11,6 +11,8 @@ from amplifier_core.transcript import Message, Transcript
 
 from ..bundle.capability_layers import INHERITED
 from ..bundle.merge import merge_module_lists
+from ..bundle.sections import FIELD_SPELLING
+from ..documents.dicts import at_path
 from ..documents.problems import require_choice
 from ..sessions.history import is_user_turn
 
@@ -81,6 +83,9 @@ def _merge_plans(
     for key, value in (session or {}).items():
         if key not in config["session"] and key != "budget":  # a session has a budget of its own, or none
             config["session"][key] = _copy_deep(value)
+    orchestrator = at_path(config, FIELD_SPELLING[:-1])
+    if isinstance(orchestrator, dict):  # its parent runs them
+        orchestrator.pop(FIELD_SPELLING[-1], None)
     if providers is not None and not config.get("providers"):
         config["providers"] = _copy_deep(list(providers))
     if taken := _choose(tools, wanted_tools):

@@ -52,8 +52,12 @@ async def _start_declared(coordinator: ModuleCoordinator, declared: Mapping[str,
     from amplifier_foundation.sessions.documents import find_documents
 
     session = coordinator.session
-    listed = [*(coordinator.config.get("background_sessions") or ()), *(declared.get("background_sessions") or ())]
-    configs = read_background_sessions([*listed, *_read_pools(declared)])
+    listed = list(coordinator.config.get("background_sessions") or ())  # those of a bundle may be in its config, too
+    listed += [each for each in declared.get("background_sessions") or () if each not in listed]
+    names = {each.get("name") for each in listed}
+    configs = read_background_sessions(
+        [*listed, *(each for each in _read_pools(declared) if each["name"] not in names)]
+    )
     if not configs or session is None:
         return
     store = complete_store(coordinator.get_capability("session.storage"))

@@ -167,6 +167,26 @@ async def test_each_pool_takes_the_types_that_are_routed_to_it(
     assert queues == {"task": "coding", "bug": "coding", "research": "reading", "question": "reading"}
 
 
+async def test_a_program_that_loads_a_bundle_has_each_of_its_pools_and_sessions_once(
+    program: Any, managers: Managers
+) -> None:
+    pools = "worker_pools: [{name: coding, worker_bundle: ./worker.md}], background_sessions: [{name: own}]"
+    path = program.folder / "team.md"
+    path.write_text(
+        "---\nbundle: {name: team}\nproviders: [{module: provider-playbook, config: {otherwise: {say: Hello.}}}]\n"
+        f"session: {{orchestrator: {{module: orchestrator-foreman, config: {{{pools}}}}}}}\n"
+        "background_sessions: [{name: top, bundle: ./worker.md}]\n---\n"
+    )
+    prepared = await (await load_bundle(str(path))).prepare()
+    capabilities = {"session.storage": program.store}
+    session = await prepared.create_session(
+        session_cwd=program.folder, plugins=program.plugins, capabilities=capabilities
+    )
+    program.sessions.append(session)
+    await session.execute("hello")
+    assert [statuses(each) for each in managers] == [dict.fromkeys(("top", "own", "coding"), "running")]
+
+
 async def test_a_start_that_fails_leaves_nothing_and_is_tried_again(
     program: Any, managers: Managers, declare: Declare
 ) -> None:
