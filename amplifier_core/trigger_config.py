@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -42,7 +43,10 @@ def read_trigger_config(trigger: str, model: type[Model], config: Mapping[str, A
         messages: dict[str, str] = {}
         for fault in sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden"):
             key = str(fault["loc"][0]) if fault["loc"] else ""
-            messages.setdefault(key, _message(fault, key, model))
+            message = _message(fault, key, model)
+            if key in messages and _has_several_types(model, key):
+                messages[key] += f" or {message.removeprefix('must be ')}"
+            messages.setdefault(key, message)
         (key, message), *rest = messages.items()
         others = [TriggerConfigError(trigger, *each) for each in rest]
         raise TriggerConfigError(trigger, key, message, others) from None
@@ -53,6 +57,14 @@ def _message(fault: Mapping[str, Any], key: str, model: type[BaseModel]) -> str:
         known = [field.alias or name for name, field in model.model_fields.items()]
         close = get_close_matches(key, known, n=1)
         return "unknown key; " + (f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known) or 'none'}")
-    if fault["type"] in _MESSAGES and len(fault["loc"]) == 1:
+    if fault["type"] in _MESSAGES and (len(fault["loc"]) == 1 or _has_several_types(model, key)):
         return _MESSAGES[fault["type"]].format(**fault.get("ctx", {}))
     return str(fault["msg"]).removeprefix("Value error, ")
+
+
+def _has_several_types(model: type[BaseModel], key: str) -> bool:
+    """Return whether a value may be of one type or of another: pydantic then has a fault for each."""
+    field = model.model_fields.get(key)
+    if field is None or get_origin(field.annotation) not in (Union, UnionType):
+        return False
+    return len(set(get_args(field.annotation)) - {NoneType}) > 1

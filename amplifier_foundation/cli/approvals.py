@@ -115,7 +115,7 @@ async def show(ctx: click.Context, its_id: str, as_json: bool) -> None:
 async def approve(ctx: click.Context, its_id: str, scope: Scope | None, as_json: bool) -> None:
     """Let a tool call run, once and exactly as shown; its session goes on.
 
-    ID is an id shown by `amplifier approvals list`, or its first four characters or more.
+    ID is an id shown by `amplifier approvals list`, or enough of its beginning: at least four characters.
     """
     await _decide(ctx, its_id, "approved", scope or "once", "", as_json=as_json)
 

@@ -82,7 +82,7 @@ def service() -> None:
 
 
 @service.command(short_help="Write the service and start it.", epilog="Example: amplifier service install bundle.md")
-@click.argument("bundles", nargs=-1, metavar="BUNDLE...", shell_complete=complete_bundles)
+@click.argument("bundles", nargs=-1, metavar="[BUNDLE]...", shell_complete=complete_bundles)
 @click.option("--print", "only_print", is_flag=True, help="Print the file, and do nothing else.")
 @click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
 @click.pass_context

@@ -29,7 +29,8 @@ STYLES = {**STATUS_STYLE, **PART_STYLE, "asked": "bold yellow", "queue": "cyan",
 async def why(ctx: click.Context, asked: str, as_json: bool) -> None:
     """Explain an event or a session: the chain from the first event down, and the results; ▶ marks it.
 
-    EVENT|SESSION is an id, or its first four characters or more, or `last`: the last changed session of this project.
+    EVENT|SESSION is an id, or enough of its beginning: at least four characters. `last` is the last changed session of
+    this project.
     A delivery's id, as shown by `amplifier trigger dead`, stands for its event.
     """
     from rich.tree import Tree

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TAIL = 4_096
-"""Bytes of the end of its output that an error shows."""
+"""Bytes of the end of its output that are kept for an error."""
+QUOTED = 500
+"""Characters of them that the error shows."""
 
 
 class Printed:
@@ -47,7 +49,8 @@ class Printed:
 
     def quote_end(self) -> str:
         """Return the end of the output in one line, with secrets redacted."""
-        return " ".join(_redact(self._tail).split())[-500:]
+        text = " ".join(_redact(self._tail).split())
+        return text if len(text) <= QUOTED else f"… {text[-QUOTED:].partition(' ')[2] or text[-QUOTED:]}"
 
 
 def _redact(data: bytes) -> str:

@@ -40,6 +40,15 @@ def test_the_help_of_each_command_has_examples_that_parse(words: tuple[str, ...]
         command.make_context(" ".join(words), given[len(words) :]).close()
 
 
+@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
+def test_brackets_stand_around_the_arguments_that_may_be_left_out(words: tuple[str, ...]) -> None:
+    command = LEAVES[words]
+    context = click.Context(command)
+    for argument in command.get_params(context):
+        if isinstance(argument, click.Argument):
+            assert argument.make_metavar(context).startswith("[") != argument.required, argument.name
+
+
 def test_no_line_of_any_help_is_wider_than_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     for words in [(), *LEAVES]:
         assert invoke([*words, "--help"]) == exits.OK

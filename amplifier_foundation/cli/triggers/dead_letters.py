@@ -89,7 +89,7 @@ async def dead(ctx: click.Context, bundle_path: str | None, everywhere: bool, as
 
 
 @click.command(epilog="Example: amplifier trigger retry --all")
-@click.argument("ids", nargs=-1, metavar="ID...")
+@click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--all", "every", is_flag=True, help="Retry every dead letter of this folder.")
 @click.option("--assume-done", "decision", flag_value="done", help="An interrupted call with effects once is done.")
 @click.option("--run-again", "decision", flag_value="again", help="Run an interrupted call with effects once again.")
@@ -101,9 +101,9 @@ async def retry(
 ) -> None:
     """Try dead, refused or skipped events again, as if for the first time.
 
-    ID is an id shown by `amplifier trigger dead --all`, or its first four characters or more. An event whose session
-    was interrupted in a tool with effects once needs a decision: --assume-done or --run-again. The exit code is 6 if
-    one cannot be tried again, as one that is at work.
+    ID is an id shown by `amplifier trigger dead --all`, or enough of its beginning: at least four characters. An event
+    whose session was interrupted in a tool with effects once needs a decision: --assume-done or --run-again. The exit
+    code is 6 if one cannot be tried again, as one that is at work.
     """
     if bool(ids) == every:
         raise click.UsageError("give ids shown by amplifier trigger dead, or --all")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,9 +67,13 @@ def read_config(given: Mapping[str, Any]) -> PageConfig:
     try:
         config = PageConfig(**given)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        raise PageConfigError(f"dashboard: {key}: {first['msg'].removeprefix('Value error, ')}") from None
+        first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")  # unknown keys come first
+        key, message = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            known = sorted(PageConfig.model_fields)
+            close = get_close_matches(key, known, n=1)
+            message = "unknown key; " + (f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known)}")
+        raise PageConfigError(f"dashboard: {key}: {message}") from None
     for key, message in _contradictions(config):
         raise PageConfigError(f"dashboard: {key}: {message}")
     return config

@@ -308,6 +308,16 @@ def test_a_page_for_others_needs_a_password_and_tls(config: dict[str, Any], key:
         read_config(config)
 
 
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [("prot", "did you mean 'port'?"), ("x", "known are host, insecure, names, password, port, read_only")],
+)
+def test_an_unknown_key_is_told_with_those_that_there_are(key: str, hint: str) -> None:
+    with pytest.raises(PageConfigError) as caught:
+        read_config({key: 1})
+    assert str(caught.value).startswith(f"dashboard: {key}: unknown key; {hint}")
+
+
 def test_a_certificate_makes_it_https(tmp_path: Path) -> None:
     openssl = require("openssl")
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"

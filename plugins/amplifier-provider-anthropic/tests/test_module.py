@@ -124,7 +124,7 @@ async def test_an_address_of_the_environment_without_a_scheme_is_no_outage(
         ({"timeout": float("inf")}, "timeout: Input should be a finite number"),
         ({"effort": "huge"}, "effort: Input should be 'low', 'medium', 'high', 'xhigh' or 'max'"),
         ({"prompt_cache": "2h"}, "prompt_cache: Input should be '5m', '1h' or 'none'"),
-        ({"thinking": 10}, "thinking: "),
+        ({"thinking": 10}, "'between_tools' or 'disabled', or greater than or equal to 1024"),
         ({"max_retries": -1}, "max_retries: Input should be greater than or equal to 0"),
         ({"model": ""}, "model: String should have at least 1 character"),
         ({"aliases": ["fast"]}, "aliases: Input should be a valid dictionary"),

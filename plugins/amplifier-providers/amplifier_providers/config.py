@@ -69,9 +69,12 @@ class BaseSettings(BaseModel):
         try:
             return cls.model_validate({key: value for key, value in config.items() if value is not None})
         except ValidationError as error:
-            problem = error.errors(include_input=False, include_url=False)[0]
-            message = problem["msg"].removeprefix("Value error, ")
-            raise ValueError(f"{cls.module}: {problem['loc'][0]}: {message}") from None
+            problems = error.errors(include_input=False, include_url=False)
+            key = problems[0]["loc"][0]  # a key that takes values of several types has a problem for each
+            first, *others = dict.fromkeys(each["msg"] for each in problems if each["loc"][0] == key)
+            message = first.removeprefix("Value error, ")
+            more = "".join(f", or {each.removeprefix('Input should be ')}" for each in others)
+            raise ValueError(f"{cls.module}: {key}: {message}{more}") from None
 
     @classmethod
     def check(cls, config: Mapping[str, Any]) -> list[str]:

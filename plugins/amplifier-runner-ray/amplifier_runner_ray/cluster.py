@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,10 +63,13 @@ def read_config() -> RayConfig:
     try:
         return RayConfig.model_validate(given)
     except ValidationError as error:
-        first = error.errors()[0]
-        path = ".".join(map(str, (MODULE, "config", *first["loc"])))
-        known = ", ".join(sorted(RayConfig.model_fields))
-        raise ValueError(f"settings: overrides.{path}: {first['msg']}. Known keys: {known}") from None
+        first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")  # unknown keys come first
+        path, message = ".".join(map(str, (MODULE, "config", *first["loc"]))), first["msg"]
+        if first["type"] == "extra_forbidden":
+            known = sorted(RayConfig.model_fields)
+            close = get_close_matches(str(first["loc"][-1]), known, n=1)
+            message = "unknown key; " + (f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known)}")
+        raise ValueError(f"settings: overrides.{path}: {message}") from None
 
 
 def find_address(config: RayConfig) -> str:

@@ -61,8 +61,10 @@ def test_the_users_own_settings_say_where_sessions_run_and_no_project(home: Path
     [
         (
             {"cpu": 2},
-            r"overrides\.runner-ray\.config\.cpu: .*Known keys: address, cpus, environment, resources",
+            r"overrides\.runner-ray\.config\.cpu: unknown key; did you mean 'cpus'\?",
         ),
+        ({"adress": "x"}, r"overrides\.runner-ray\.config\.adress: unknown key; did you mean 'address'\?"),
+        ({"x": 2}, r"overrides\.runner-ray\.config\.x: unknown key; known are address, cpus, environment, resources"),
         ({"sessions": 0}, r"overrides\.runner-ray\.config\.sessions: .*greater than or equal to 1"),
     ],
 )

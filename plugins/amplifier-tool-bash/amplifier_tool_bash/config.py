@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from amplifier_core.permissions import is_secret
 
@@ -77,6 +77,14 @@ class BashConfig(BaseModel):
             raise ValueError(f"{path} is not a folder; create it or name another one")
         return str(path)
 
+    @model_validator(mode="after")
+    def _check_timeouts(self) -> BashConfig:
+        if "timeout" in self.model_fields_set and self.timeout > self.max_timeout:
+            if "max_timeout" in self.model_fields_set:
+                raise ValueError(f"max_timeout: must be at least timeout ({self.timeout:g})")
+            self.max_timeout = self.timeout
+        return self
+
     @field_validator("pass_environment")
     @classmethod
     def _check_names(cls, names: list[str]) -> list[str]:
@@ -114,4 +122,4 @@ def read_config(config: Mapping[str, Any], session_folder: str | None) -> BashCo
             known = list(model.model_fields)
             close = get_close_matches(str(problem["loc"][-1]), known, n=1)
             message = "unknown key; " + (f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known)}")
-        raise ValueError(f"{NAME}: {key}: {message}") from None
+        raise ValueError(": ".join(filter(None, (NAME, key, message)))) from None

@@ -14,6 +14,7 @@ import pytest
 from amplifier_core import ModuleCoordinator
 from amplifier_core.loader import ModuleLoader
 from amplifier_tool_bash import check_config, config_schema
+from amplifier_tool_bash.config import read_config
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -35,6 +36,7 @@ async def test_three_tools_are_mounted(mount_tools: Any) -> None:
         ({"sandbox": "none"}, "sandbox: Input should be 'auto', 'bubblewrap', 'landlock', 'sandbox-exec' or 'off'"),
         ({"network": ["example.com"]}, "network: Input should be a valid boolean"),
         ({"timeout": 0}, "timeout: Input should be greater than 0"),
+        ({"timeout": 60, "max_timeout": 10}, "max_timeout: must be at least timeout (60)"),
         ({"timeout": float("inf")}, "timeout: Input should be a finite number"),
         ({"max_output_chars": 10}, "max_output_chars: Input should be greater than or equal to 200"),
         ({"limits": {"memory": 5}}, "limits.memory: unknown key; did you mean 'memory_mb'?"),
@@ -57,6 +59,11 @@ def test_a_configuration_that_cannot_work_is_refused_by_its_key(config: dict[str
     with pytest.raises(ValueError) as caught:
         check_config(config)
     assert str(caught.value) == f"tool-bash: {message}"
+
+
+def test_a_call_may_take_as_long_as_one_that_says_nothing() -> None:
+    assert read_config({"timeout": 900}, None).max_timeout == 900
+    assert read_config({"max_timeout": 60}, None).max_timeout == 60
 
 
 def test_the_folder_of_keys_is_not_made_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,8 @@ GRACE, PATIENCE = 0.5, 1.0
 """Seconds for a program to end by itself when its input ends, and after SIGTERM; then it is killed."""
 WORDS = 2000
 """Characters of a program's last words."""
+SHOWN = 300
+"""Those of them in an error."""
 
 
 class Program:
@@ -53,7 +55,9 @@ class Program:
         else:
             ended = f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}"
         words = " ".join(self._words.split())
-        return f"{ended}: {words[-300:]}" if words else ended
+        if len(words) > SHOWN:
+            words = f"… {words[-SHOWN:].partition(' ')[2] or words[-SHOWN:]}"  # a whole word first
+        return f"{ended}: {words}" if words else ended
 
     def hear(self, text: bytes) -> None:
         """Keep what it says beside its messages."""

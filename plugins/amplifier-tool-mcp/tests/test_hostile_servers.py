@@ -36,6 +36,14 @@ async def test_a_server_that_cannot_be_used_is_named_with_its_reason(open_room: 
     assert problem in shown
 
 
+@pytest.mark.parametrize("begun", range(10))
+def test_the_last_words_of_a_program_begin_with_a_word(begun: int) -> None:
+    program = stdio.Program()
+    program.hear(b"x" * begun + b" No module named 'mcp.server'." * 30)
+    told, _, words = program.describe_end().partition(": … ")
+    assert (told, words.split()[0] in {"No", "module", "named", "'mcp.server'."}) == ("it closed its output", True)
+
+
 async def test_a_program_that_is_missing_is_named(open_room: Any) -> None:
     async with open_room({"bad": {"command": "no-such-program"}}) as room:
         pass

@@ -395,6 +395,7 @@ async def test_a_watcher_stopped_before_it_is_watched_yields_nothing(tmp_path: P
         ({"patterns": ["*.py", ""]}, "patterns", "'' matches nothing"),
         ({"debounce_ms": -1}, "debounce_ms", "at least"),
         ({"debounce_ms": "fast"}, "debounce_ms", "whole number"),
+        ({"polling": "sometimes"}, "polling", "must be 'auto' or true or false"),
         ({"debounce_ms": 100, "max_wait_ms": 50}, "", "max_wait_ms must be at least debounce_ms (100)"),
         ({"pattern": ["*.py"]}, "pattern", "did you mean 'patterns'?"),
     ],
