@@ -3,7 +3,8 @@
 A module may offer a function `preload()` beside `mount`, to import what it imports at its first request otherwise.
 
 An interpreter that ends while a thread imports may crash (CPython up to 3.11 frees the lock of imports before). So the
-end of a process waits for the import that runs, and no further one begins; `os._exit` waits for nothing.
+end of a process waits for the import that runs, for some seconds, and no further one begins; `os._exit` waits for
+nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _imports: dict[str, Future[None]] = {}
 """Imports by the name of their module; each is begun once in a process."""
+ENDS_WITHIN = 10.0
+"""Seconds for an import that runs while the process ends."""
 _lock = Lock()
 _ending = Event()
 
@@ -57,7 +60,7 @@ async def wait_for_import(module_id: str, group: str) -> None:
 
 def _end(thread: Thread) -> None:
     _ending.set()
-    thread.join()
+    thread.join(ENDS_WITHIN)
 
 
 def _import_all(imports: dict[str, Future[None]], group: str) -> None:

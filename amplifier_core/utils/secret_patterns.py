@@ -19,6 +19,7 @@ _WORDS = (  # `rate-limiting`, `test_utils.py`, `x86_64-build`: less than five d
     r"(?!(?:[^\d\s]{0,80}\d){5})"
     rf"(?>(?:{_JOINT})?{_WORD}(?:{_JOINT}{_WORD}){{0,14}}(?:{_JOINT})?)(?![\w.~+/=-])"
 )
+_TOKEN = r"(?=[\w.~+/-]{0,200}[\d=_-])[\w.~+/=-]{8,}"
 _NAMES = ("key", "passw", "passphrase", "secret", "token", "credential", "authorization", "pwd")
 _AWS = r"[A-Z0-9]{16}(?![A-Za-z0-9])(?:[\s:,;|=]{1,9}[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+]))?"
 _SERVICES = {
@@ -115,7 +116,10 @@ OTHERS = (
     ),
     (
         ("bearer", "basic"),
-        (rf"((?i:\b(?:bearer|basic)[ \t]{{1,9}}))(?=[\w.~+/-]{{0,200}}[\d=_-])(?!{_WORDS})[\w.~+/=-]{{8,}}",),
+        (
+            rf"((?i:\bbearer|authorization\\{{0,9}}[\"']?\s{{0,9}}[=:]\s{{0,9}}\\{{0,9}}[\"']?basic)\s{{1,9}}){_TOKEN}",
+            rf"((?i:\bbasic)[ \t]{{1,9}})(?!{_WORDS}){_TOKEN}",  # a word of many texts
+        ),
     ),
     (_NAMES, _AT_NAMES),
 )

@@ -234,6 +234,9 @@ def main(args: Sequence[str] | None = None) -> None:
         or (loops is not None and loops.left_tasks)
         or (preloading is not None and preloading.is_importing())
     ):
+        process_ends = sys.modules.get("amplifier_core.process_ends")
+        if process_ends is not None:
+            process_ends.run_process_ends()
         sys.stderr.flush()
         os._exit(code)
     if loops is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.storage import Inbox
 
+from ..sessions.presence import status_of as run_status  # noqa: F401 - the page of the version before imports it
 from .acting import record_act
 
 if TYPE_CHECKING:

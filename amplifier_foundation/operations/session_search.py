@@ -68,6 +68,13 @@ class Found(NamedTuple):
     read: int = 0
 
 
+def stored_statuses(statuses: Collection[str]) -> set[Any]:
+    """Return the statuses in records of sessions with one of these statuses, which people see."""
+    if {"interrupted", WAITING}.isdisjoint(statuses):
+        return {*statuses}
+    return {*statuses} - {WAITING} | {"interrupted", "running"}
+
+
 def is_named(record: SessionRecord, text: str) -> bool:
     """Return whether a folded text is in the name or the id of a session."""
     return text in record.name.casefold() or text in record.session_id.casefold()
@@ -157,9 +164,7 @@ async def _find_in_project(
     if not isinstance(store, StoreViews):
         records = [as_it_is(each) for each in await store.sessions(project=project)]
         return [each for each in records if wanted.accepts(each, text)][:limit]
-    statuses: set[Any] = {*wanted.statuses}
-    if statuses & {"interrupted", WAITING}:
-        statuses = statuses - {WAITING} | {"interrupted", "running"}
+    statuses = stored_statuses(wanted.statuses)
     size = limit
     while True:  # a longer page, not the next one: a session that changes meanwhile would be in both or in none
         page = await store.session_page(project=project, statuses=statuses, text=text or wanted.name, limit=size)

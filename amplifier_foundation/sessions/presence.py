@@ -7,7 +7,6 @@ another host counts as alive: this one cannot know.
 
 from __future__ import annotations
 
-import atexit
 import fcntl
 import json
 import os
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.errors import SessionConflict, StoreConflict
 from amplifier_core.ids import BEFORE_HOST, host_of
+from amplifier_core.process_ends import at_process_end
 from amplifier_core.process_forks import close_in_forks
 
 from ..paths import data_home, make_private
@@ -58,7 +58,7 @@ def _hold_lock(chosen: str | None, pid: int) -> str:  # `chosen` is in the cache
             path.unlink(missing_ok=True)
             file.close()
 
-    atexit.register(leave)
+    at_process_end(leave)
     return f"{name}{BEFORE_HOST}{_read_host(home)}"
 
 

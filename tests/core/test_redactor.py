@@ -209,7 +209,7 @@ def test_a_name_that_ends_as_a_scheme_of_authorization_hides_nothing() -> None:
 @pytest.mark.parametrize(
     "text",
     ["Add basic error-handling", "basic rate-limiting in test_utils", "basic auth-middleware", "a basic src/app_2.py",
-     "pip install amplifier-loop-basic\nmy-demo/bundle.md", "Bearer oauth2-middleware", "basic x86_64-build",
+     "pip install amplifier-loop-basic\nmy-demo/bundle.md", "basic x86_64-build",
      "basic __init__.py", "basic self.foo_2(x)", "basic HTTP/1.1-server", "basic key=value-pairs", "basic --verbose"],
 )  # fmt: skip
 def test_words_after_the_name_of_a_scheme_are_no_secret(text: str) -> None:
@@ -222,6 +222,16 @@ def test_words_after_the_name_of_a_scheme_are_no_secret(text: str) -> None:
 def test_a_token_after_the_name_of_a_scheme_is_hidden(token: str) -> None:
     assert redact_text(f"curl -H 'x: Bearer {token}'") == f"curl -H 'x: Bearer {HIDDEN}'"
     assert redact_text(f"basic {token}") == f"basic {HIDDEN}"
+
+
+@pytest.mark.parametrize(
+    "token", ["tok_abcdefghijklmnop", "my_user-pass_word", "dev-service-token", "correct-horse-9a8b"]
+)
+@pytest.mark.parametrize("scheme", ["Bearer", "basic"])
+def test_a_token_of_words_in_a_header_is_hidden(scheme: str, token: str) -> None:
+    for header in (f"Proxy-Authorization: {scheme}", f'"authorization": "{scheme}', f"'Authorization' = '{scheme}"):
+        assert redact_text(f"{header} {token}") == f"{header} {HIDDEN}"
+    assert redact_text(f"sent Bearer {token}") == f"sent Bearer {HIDDEN}"
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlencode
 
 from amplifier_core.storage import Status
+from amplifier_foundation.operations.session_search import stored_statuses
 from amplifier_foundation.sessions.costs import spent_of
-from amplifier_foundation.sessions.presence import status_of
+from amplifier_foundation.sessions.presence import WAITING, status_of
 from amplifier_foundation.sessions.runs import is_run
 from amplifier_foundation.sessions.store_views import views_of
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 TEMPLATE = "sessions.html"
 SHOWN = 50
 """Sessions on a page."""
-STATUSES: tuple[Status, ...] = get_args(Status)
+STATUSES = (*get_args(Status), WAITING)
 
 
 async def sessions(desk: Desk, place: Place) -> Page:
@@ -45,10 +46,16 @@ async def sessions(desk: Desk, place: Place) -> Page:
 
 async def read_page(desk: Desk, chosen: dict[str, str], before: str | None, limit: int) -> list[SessionRecord]:
     """Return sessions of a status, a project and with words, the last changed first; those after `before`."""
-    statuses = [each for each in STATUSES if each == chosen.get("status")]
-    return await views_of(desk.store).session_page(
-        project=chosen.get("project"), statuses=statuses, text=chosen.get("q", ""), before=before, limit=limit
-    )
+    wanted = {each for each in STATUSES if each == chosen.get("status")}
+    where: dict[str, Any] = {"project": chosen.get("project"), "text": chosen.get("q", "")}
+    where["statuses"] = stored_statuses(wanted)
+    size = limit
+    while True:
+        page = await views_of(desk.store).session_page(**where, before=before, limit=size)
+        found = [each for each in page if not wanted or status_of(each) in wanted]
+        if len(page) < size or len(found) >= limit:
+            return found[:limit]
+        size *= 4
 
 
 async def find_projects(desk: Desk) -> list[str]:
