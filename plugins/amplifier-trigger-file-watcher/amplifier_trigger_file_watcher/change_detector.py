@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 LINUX = sys.platform == "linux"
-TOUCHED = -1.0
-"""In place of the time of a noticed path: it may have a new time stamp, and no more."""
 SHARE_OF_TIME = 50
 """A look at links takes at most one part in so many of the time."""
 LIMITS = {errno.ENOSPC: ("watches", 524_288, ", or watch a smaller 'path'"), errno.EMFILE: ("instances", 1024, "")}
@@ -81,7 +79,6 @@ class ChangeDetector:
         self._name, self._config, self._scope, self._manifest, self._clock = name, config, scope, manifest, clock
         self._noticed: list[str] = []
         self._appeared: dict[str, float] = {}
-        self._written: set[str] = set()
         self._wake: asyncio.Event | None = None
         self._observer: Observer | None = None
         self._poller: Poller | None = None
@@ -153,12 +150,6 @@ class ChangeDetector:
         """
         return {path: self._appeared.pop(path) for path in paths if path in self._appeared}
 
-    def take_written(self, paths: Iterable[str]) -> set[str]:
-        """Return those of the paths that were noticed since the last call for them, and not as touched alone."""
-        written = self._written.intersection(paths)
-        self._written -= written
-        return written
-
     def add_barrier(self) -> float:
         """Return a time that tells later appearances from those before; 0 where nothing does."""
         return 0.0 if self._observer is None else self._observer.add_barrier()
@@ -190,8 +181,7 @@ class ChangeDetector:
 
     def _notice(self, paths: Mapping[str, float]) -> None:
         noticed = [path for path in paths if self._scope.counts(path) or self._scope.is_rules_file(path)]
-        self._appeared.update((path, paths[path]) for path in noticed if paths[path] > 0)
-        self._written.update(path for path in noticed if paths[path] != TOUCHED)
+        self._appeared.update((path, paths[path]) for path in noticed if paths[path])
         self._noticed += noticed
         if self._poller is None and self._manifest.links and self._holds_link(paths):
             self._next_look = 0.0  # other links may lead through this one
@@ -201,7 +191,7 @@ class ChangeDetector:
             self._wake.set()
 
     def _holds_link(self, paths: Mapping[str, float]) -> bool:
-        files = (path for path, appeared in paths.items() if appeared > 0 and path and not path.endswith("/"))
+        files = (path for path, appeared in paths.items() if appeared and path and not path.endswith("/"))
         return any(map(self._manifest.is_link, files))
 
     async def _fall_back_to_polling(self, error: OSError) -> None:

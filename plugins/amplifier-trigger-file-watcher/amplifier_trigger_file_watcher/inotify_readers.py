@@ -1,4 +1,4 @@
-"""Share a reader of inotify between all watchers of a process: the system allows a user only so many (often 128)."""
+"""Share readers of inotify between all watchers of a process: the system allows a user only so many (often 128)."""
 
 from __future__ import annotations
 
@@ -52,9 +52,10 @@ class SharedReader:
     `watch` and `forget` may be called from any thread. A callback gets the events of its own folders.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, every_write: bool) -> None:
+        self.every_write = every_write
         self.users = 0
-        self._mask = Mask(CHANGES)
+        self._mask = Mask(CHANGES | (InotifyConstants.IN_MODIFY if every_write else 0))
         self._barriers = Lock()  # the system has one watch for a place; each barrier needs its own
         self._reader = _Reader()
         self._reader.start()
@@ -90,38 +91,38 @@ class SharedReader:
         self._reader.join()
 
 
-def take_reader(*, instead_of: SharedReader | None = None) -> SharedReader:
-    """Return the reader of the process, for one more user.
+def take_reader(*, every_write: bool, instead_of: SharedReader | None = None) -> SharedReader:
+    """Return the reader of the process, for one more user; `every_write` tells of more than closed files.
 
     A reader that lost events is replaced: nobody takes it any more. Raises `OSError`.
     """
-    global _reader
     with _lock:
-        if _reader is None or _reader is instead_of:
-            _reader = None  # also when the system refuses a new one
-            _reader = SharedReader()
-        _reader.users += 1
-        return _reader
+        reader = _readers.get(every_write)
+        if reader is None or reader is instead_of:
+            _readers.pop(every_write, None)
+            reader = _readers[every_write] = SharedReader(every_write=every_write)
+        reader.users += 1
+        return reader
 
 
 def give_back(reader: SharedReader) -> bool:
     """End one use; return whether it was the last one: then the caller stops the reader."""
-    global _reader
     with _lock:
         reader.users -= 1
-        if reader.users == 0 and _reader is reader:
-            _reader = None
+        if reader.users == 0 and _readers.get(reader.every_write) is reader:
+            del _readers[reader.every_write]
         return reader.users == 0
 
 
 def _begin_in_fork() -> None:
-    """Leave the reader to the parent: its thread is there alone, and so are its events."""
-    global _lock, _reader
-    _lock, _reader = Lock(), None
+    """Leave the readers to the parent: their threads are there alone, and so are their events."""
+    global _lock
+    _lock = Lock()
+    _readers.clear()
 
 
 os.register_at_fork(after_in_child=_begin_in_fork)
 
 _lock = Lock()
 _numbers = count(1)
-_reader: SharedReader | None = None
+_readers: dict[bool, SharedReader] = {}

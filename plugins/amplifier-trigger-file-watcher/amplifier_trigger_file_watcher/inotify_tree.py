@@ -60,15 +60,13 @@ class InotifyTree(WatchCallback):
         self._watches: dict[str, WatchDescriptor] = {}
         self._registrations: dict[WatchDescriptor, CallbackId] = {}
         self._begun: dict[WatchDescriptor, float] = {}
-        self._written: set[str] = set()
-        """Files that were written and are still open, where these are not noticed."""
 
     async def start(self) -> None:
         """Begin to read the system's events. Raises `OSError`."""
         self._notices = PathNotices(self._notice)
         with self._lock:
             if not self._stopped:
-                self._reader = take_reader()
+                self._reader = take_reader(every_write=self._every_write)
 
     async def stop(self) -> None:
         """Watch no folder any more; the last tree ends the reader, and waits for its thread."""
@@ -125,15 +123,10 @@ class InotifyTree(WatchCallback):
                 path += "/"
                 if event.is_moved_from:
                     self._leave(path)
-            if event.is_modify and not self._every_write:
-                self._written.add(path)
-                return
-            touched = event.is_close_write and path not in self._written  # with every write, that has its own notice
-            self._written.discard(path)
         if event.mask == CREATED and not self._every_write and _will_be_closed(self._root + os.fsencode(path)):
             return
         assert self._notices is not None
-        self._notices.put(path, appeared=event.is_create or event.is_moved_to, touched=touched)
+        self._notices.put(path, appeared=event.is_create or event.is_moved_to)
 
     def on_watch_deleted(self, wd: WatchDescriptor) -> None:
         """Forget a folder that is gone."""
@@ -151,7 +144,7 @@ class InotifyTree(WatchCallback):
                 return
             before, marks = self._forget_all()
             with suppress(OSError):  # without a reader, `enter` says so to the walker
-                self._reader = take_reader(instead_of=before)
+                self._reader = take_reader(every_write=self._every_write, instead_of=before)
             assert self._notices is not None
             self._notices.advance(time.monotonic())  # barriers may be lost, too
         if before is not None:
@@ -162,7 +155,6 @@ class InotifyTree(WatchCallback):
         """Return the reader, and the marks of all folders, for `_end_use`."""
         reader, self._reader = self._reader, None
         marks = list(self._registrations.items())
-        self._written.clear()
         for known in (self._folders, self._watches, self._registrations, self._begun):
             known.clear()
         return reader, marks

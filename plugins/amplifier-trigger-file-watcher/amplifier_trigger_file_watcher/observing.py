@@ -26,8 +26,6 @@ from watchdog.events import (
     FileSystemEventHandler,
 )
 
-from .change_detector import TOUCHED
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -47,10 +45,9 @@ BURST = 4096
 class PathNotices:
     """Paths on their way from any thread to `notice(paths)` on the event loop, each once while it waits.
 
-    The value of a path that appeared, which was created or moved here, is a time before which that did not happen. It
-    is `TOUCHED` for one that was opened for writing and closed, and not written; of any other it is 0. Times are
-    `time.monotonic()`: the start, and those given to `advance`. The path of a folder ends in a slash, and '' is the
-    watched folder itself: everything may have changed, and appeared when events were lost.
+    The value of a path that appeared, which was created or moved here, is a time before which that did not happen; of
+    any other it is 0. Times are `time.monotonic()`: the start, and those given to `advance`. The path of a folder ends
+    in a slash, and '' is the watched folder itself: everything may have changed, and appeared when events were lost.
     """
 
     def __init__(self, notice: Notice) -> None:
@@ -61,12 +58,11 @@ class PathNotices:
         self._waiting: dict[str, float] = {}
         self._since = time.monotonic()
 
-    def put(self, path: str, *, appeared: bool = False, touched: bool = False) -> None:
+    def put(self, path: str, *, appeared: bool = False) -> None:
         """Take a path, from any thread."""
         with self._lock:
             is_first = not self._waiting
-            value = self._since if appeared else TOUCHED if touched else 0.0
-            self._waiting[path] = max(value, self._waiting.get(path, TOUCHED))
+            self._waiting[path] = self._since if appeared else self._waiting.get(path, 0.0)
         if is_first:
             with suppress(RuntimeError):  # the loop was closed
                 self._loop.call_soon_threadsafe(self._deliver)

@@ -89,7 +89,6 @@ class FileChangeTrigger:
             self._scope.base, self._scope.counts, recursive=checked.recursive, abandoned=lambda: self._stopped
         )
         self._repeats = Repeats()
-        self._touched: set[str] = set()
         self._detector = ChangeDetector(NAME, checked, self._scope, self._manifest, self._context.clock)
 
     def matches(self, event: TriggerEvent) -> str | None:
@@ -219,20 +218,17 @@ class FileChangeTrigger:
 
     async def _compare(self, paths: list[str]) -> list[Change]:
         """Return the differences of these paths, and the paths that fire again."""
-        appeared, written = self._detector.take_appeared(paths), self._detector.take_written(paths)
+        appeared = self._detector.take_appeared(paths)
         if any(map(self._scope.is_rules_file, paths)):
             return await self._compare_by_new_rules()
         changes = await self._look(paths)
         below = self._repeats.find_below([path for path in appeared if path.endswith("/")])
-        changed, now = {change.path for change in changes}, self._context.clock.monotonic()
-        unsure = self._manifest.take_rewritten() | self._touched
-        # A touched file stays unsure: the notice of a write that the look has seen already may come after it.
-        self._touched = set() if "" in paths else unsure & self._touched.union(paths) - written - changed
-        unsure -= self._touched
+        unsure = self._manifest.take_rewritten()
         if "" in appeared:  # events were lost: deleted files may have been there meanwhile
             unsure.update(path for path in self._repeats.find_below([""]) if path not in self._manifest.files)
         active = [*appeared.items(), *((path, self._detector.watched_since(path)) for path in below)]
         active += [(path, math.inf) for path in unsure]
+        changed, now = {change.path for change in changes}, self._context.clock.monotonic()
         self._repeats.note_activity([(path, since) for path, since in active if path not in changed], now)
         again = self._manifest.repeat(filter(self._scope.counts, self._repeats.take_due(now)))
         return changes + await self._detector.run_blocking(lambda: self._drop_own(again)) if again else changes

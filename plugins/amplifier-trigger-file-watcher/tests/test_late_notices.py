@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -161,23 +160,6 @@ async def test_a_file_away_fires_again_while_the_late_notice_of_its_folder_stops
             assert await watcher.next_change() == ("created", "in/a.txt")
         with patch.object(InotifyTree, "enter", enter_late):
             assert await watcher.next_change() == ("modified", "in/a.txt")
-
-
-async def test_a_file_changed_back_while_a_touch_is_looked_at_fires_again(watching: Watching, tmp_path: Path) -> None:
-    file = tmp_path / "a.txt"
-    async with watching(debounce_ms=50) as watcher:
-        file.write_text("x")
-        assert await watcher.next_change() == ("created", "a.txt")
-        with file.open("ab"):
-            os.utime(file, (1, 1))
-        await watcher.until_noticed("a.txt")
-        with late_notices():
-            file.write_text("seen by the session of the creation")
-            file.write_text("x")
-            async with asyncio.timeout(10):
-                while watcher.trigger._detector._debounce._first:
-                    await asyncio.sleep(0.001)
-        assert await watcher.next_change() == ("modified", "a.txt")
 
 
 async def test_the_late_notice_of_a_deleted_file_is_nothing(watching: Watching, tmp_path: Path) -> None:

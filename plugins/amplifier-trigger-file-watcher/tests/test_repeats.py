@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from amplifier_core.testing.clock import VirtualClock
 from amplifier_trigger_file_watcher import repeats
-from amplifier_trigger_file_watcher.change_detector import LINUX
 from amplifier_trigger_file_watcher.repeats import Repeats
 
 if TYPE_CHECKING:
@@ -64,28 +62,6 @@ async def test_a_touched_path_that_never_fired_is_nothing(watching: Watching, tm
         for _ in range(3):
             (tmp_path / "a.txt").write_text("x")
             assert await watcher.changes() == []
-
-
-def touch(file: Path, time: int) -> None:
-    """Give a file another time stamp as the program `touch` does, which opens it for writing."""
-    with file.open("ab"):
-        os.utime(file, (time, time))
-
-
-@pytest.mark.skipif(not LINUX, reason="other systems do not tell a touched file from a written one")
-@pytest.mark.parametrize("debounce_ms", [0, 50])
-async def test_a_touched_path_that_has_fired_is_nothing(watching: Watching, tmp_path: Path, debounce_ms: int) -> None:
-    file = tmp_path / "a.txt"
-    async with watching(debounce_ms=debounce_ms) as watcher:
-        file.write_text("x")
-        assert await watcher.next_change() == ("created", "a.txt")
-        for time in range(3):
-            touch(file, time)
-            assert [*await watcher.changes(), *await watcher.changes()] == []
-        file.write_text("seen by the session of the creation")
-        file.write_text("x")
-        touch(file, 4)
-        assert await watcher.next_change() == ("modified", "a.txt")
 
 
 async def test_a_program_that_writes_the_same_for_ever_wakes_few_sessions(watching: Watching, tmp_path: Path) -> None:
