@@ -87,14 +87,16 @@ async def fork_place(
         messages, before = await _read_end(store, source, answers=answers)
         turns = source.turn_count if before else len(turn_starts(messages))
         place = _settle(source, messages, before, turns, orphans)
-        return _leave_prompt(place, messages, before) if answers else place
-    messages = await store.read(source.session_id, 0, None if answers else message)
+        return _leave_prompt(source, place, messages, before) if answers else place
+    messages = await store.read(source.session_id, 0, message)
     try:
         at = end_of_turn(messages, turn) if turn is not None else _check_message(source, messages, message or 0)
     except ValueError as error:
         raise SessionError(source.session_id, f"session '{source.session_id}' cannot be forked: {error}") from error
     place = _settle(source, messages[:at], 0, len(turn_starts(messages[:at])), orphans)
-    return _leave_prompt(place, messages, 0) if answers else place
+    if not answers:
+        return place
+    return _leave_prompt(source, place, await _read_on(store, source, messages, place.at), 0)
 
 
 async def fork_there(
@@ -157,7 +159,7 @@ async def _read_end(store: SessionStore, source: SessionRecord, *, answers: bool
     answers a prompt, its last answer is the one before.
     """
     length, span = source.message_count, 1  # the last message is the answer, mostly
-    if length <= SHORT if source.status == "running" else answers:
+    if source.status == "running" and length <= SHORT:
         span = length
     while span < length:
         tail = await store.read(source.session_id, length - span, length)
@@ -168,6 +170,18 @@ async def _read_end(store: SessionStore, source: SessionRecord, *, answers: bool
     return await store.read(source.session_id, 0, length), 0
 
 
+async def _read_on(store: SessionStore, source: SessionRecord, messages: list[Message], at: int) -> list[Message]:
+    """Return `messages`, the beginning of the history, and of the rest as much as tells whether `at` is answered."""
+    piece = 8
+    while _answered_length(messages) < at:
+        more = await store.read(source.session_id, len(messages), len(messages) + piece)
+        if not more:
+            break
+        messages = [*messages, *more]
+        piece *= 8
+    return messages
+
+
 def _answered_length(messages: Sequence[Message]) -> int:
     """Return the number of messages up to the last settled one that is no prompt."""
     end = settled_length(messages)
@@ -176,13 +190,15 @@ def _answered_length(messages: Sequence[Message]) -> int:
     return end
 
 
-def _leave_prompt(place: ForkPlace, messages: Sequence[Message], before: int) -> ForkPlace:
+def _leave_prompt(source: SessionRecord, place: ForkPlace, messages: Sequence[Message], before: int) -> ForkPlace:
     """Return a place before the prompt that the source answers, unless the fork has a result of it."""
-    end = before + _answered_length(messages)
-    if place.added or place.at <= end:
+    end = _answered_length(messages)
+    left_out = messages[end : place.at - before]
+    if place.added or not left_out:
         return place
-    open_turns = 0 if before else len(turn_starts(messages[end : place.at]))  # a record lacks the running turn
-    return replace(place, at=end, turns=place.turns - open_turns, left_out=place.left_out + place.at - end)
+    is_counted = not before or source.status != "running"  # the record of a running session lacks its turn
+    turns = place.turns - len(turn_starts(left_out)) if is_counted else place.turns
+    return replace(place, at=before + end, turns=turns, left_out=place.left_out + len(left_out))
 
 
 def _check_message(source: SessionRecord, messages: Sequence[Message], number: int) -> int:

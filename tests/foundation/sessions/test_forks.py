@@ -128,6 +128,30 @@ async def test_a_prompt_that_its_session_answers_is_in_no_fork(
         assert place.left_out == source.message_count - place.at
 
 
+@pytest.mark.parametrize(
+    ("changes", "point", "at", "most"),
+    [
+        ({"status": "interrupted", "metadata": HELD_CALL}, {}, 2000, 16),
+        ({"status": "interrupted", "metadata": HELD_CALL}, {"message": 2}, 1, 10),  # inside of a call
+        ({"status": "interrupted", "metadata": HELD_CALL}, {"message": 4}, 4, 4),
+        ({"status": "interrupted", "metadata": HELD_CALL}, {"message": 2001}, 2000, 2002),
+        ({"status": "running"}, {}, 2000, 16),
+        ({"status": "running"}, {"message": 1}, 1, 9),
+        ({"status": "running"}, {"message": 5}, 5, 13),
+        ({"status": "running"}, {"message": 2002}, 2000, 2002),
+    ],
+)
+async def test_a_fork_of_a_session_that_runs_or_waits_reads_no_more_than_its_point_needs(
+    changes: dict[str, Any], point: dict[str, Any], at: int, most: int, store: DurableStore
+) -> None:
+    history = [message for number in range(500) for message in turn(number)]
+    await stored(store, [*history, *turn(500)[:2]], 500)
+    await store.update("source", turn_count=500 + (changes["status"] == "interrupted"), **changes)
+    counting = Reads(store)
+    place = await fork_place(counting, await store.get("source"), **point)  # type: ignore[arg-type]  # it is a store
+    assert (place.at, place.turns, counting.messages <= most) == (at, -(-at // 4), True), counting.messages
+
+
 async def test_the_fork_of_a_workflows_run_keeps_its_first_message(store: DurableStore) -> None:
     await stored(store, [{"role": "user", "content": "Run work with {}"}], 0)
     await store.update("source", status="running", metadata={"flow": {"name": "work"}})
