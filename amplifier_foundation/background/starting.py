@@ -68,7 +68,7 @@ async def prepare_state(
     if config.workflow is not None:
         from ..spawning.runners import find_runner
 
-        find_runner(engine.plugins, WORKFLOW_RUNNER).check(prepared.bundle, config.workflow, engine.plugins)  # type: ignore[attr-defined]
+        find_runner(engine.plugins, WORKFLOW_RUNNER).check(prepared.bundle, config.workflow)  # type: ignore[attr-defined]
     session_id, queue = f"bg-{config.name}-{number:04d}", queue_key((declared_in or prepared).bundle.name, config.name)
     background = BackgroundSessionState(
         session_id=session_id,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _NAMED = re.compile(r"(?:trigger-[\w-]+: )?(?P<key>\w+)(?=[:.\[])")
 """The key at the beginning of a trigger's error about its configuration."""
-_AT_FAULT = (*CONDITIONS, "for_each", "agent", "runner")
+_AT_FAULT = (*CONDITIONS, "for_each", "agent")
 """The keys of a step whose value is the text of an error about it."""
 _PATH = re.compile(r"(?P<path>\w+(?:\[\d+\]|\.\w+)*): ")
 
@@ -164,19 +164,29 @@ def check_loaded(
 
 
 def _check_workflows(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
-    """Yield what is wrong with the workflows of a bundle, as their runner says: an error where something needs them."""
+    """Yield what is wrong with the workflows of a bundle, one problem for each, as their runner says.
+
+    A workflow that cannot run is an error where a background session needs it: that would not start. An unknown agent
+    is a warning: the runs that need it are refused, and nothing else is.
+    """
     if WORKFLOW_RUNNER not in plugins.runners:
         return
-    names = list(bundle.workflows) if isinstance(bundle.workflows, dict) else []
-    wanted: dict[KeyPath, str] = {("workflows", str(name)): str(name) for name in names}
+    runner: Any = plugins.runners.get(WORKFLOW_RUNNER)()
+    names = [str(name) for name in bundle.workflows] if isinstance(bundle.workflows, dict) else []
+    wanted: dict[KeyPath, str] = {("workflows", name): name for name in names}
+    needed = set()
     for index, config in enumerate(bundle.background_sessions):
         if config.workflow is not None and config.bundle is None:
-            wanted["background_sessions", index, "workflow"] = config.workflow
+            needed.add(config.workflow)
+            if config.workflow not in names:
+                wanted["background_sessions", index, "workflow"] = config.workflow
     for path, name in wanted.items():
+        problem_at = error_at if name in needed else warning_at
         try:
-            plugins.runners.get(WORKFLOW_RUNNER)().check(bundle, name, plugins)  # type: ignore[attr-defined]
+            runner.check(bundle, name)
+            problem_at = warning_at
+            runner.check_agents(bundle, name, plugins)
         except ValueError as error:
-            problem_at = warning_at if path[0] == "workflows" else error_at
             spot = _place_in_workflow(bundle, name, error) or origin(bundle, path) or place_of(bundle, "workflows")
             yield problem_at(spot, "AMP120", str(error))
     yield from check_workflow_inputs(bundle)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from amplifier_core.errors import UnknownName
 
@@ -12,6 +12,8 @@ from .errors import INVALID, FlowError
 from .graph import tasks_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from amplifier_core.plugins import Plugins
 
     from ..bundle.model import Bundle
@@ -20,15 +22,24 @@ if TYPE_CHECKING:
 
 def check_references(workflow: Workflow, bundle: Bundle, plugins: Plugins | None) -> None:
     """Raise `FlowError` for a task with an agent that the bundle does not know, or a runner that is not installed."""
-    known: set[tuple[str | None, str | None]] = set()
+    check_agents(workflow, bundle, plugins)
+    _find_each(workflow, "runner", lambda name: find_runner(plugins, name))
+
+
+def check_agents(workflow: Workflow, bundle: Bundle, plugins: Plugins | None) -> None:
+    """Raise `FlowError` for a task with an agent that the bundle does not know."""
+    _find_each(workflow, "agent", lambda name: check_agent(name, bundle, plugins))
+
+
+def _find_each(workflow: Workflow, key: Literal["agent", "runner"], find: Callable[[str], object]) -> None:
+    """Find each name under a key of the tasks. Raises `FlowError` for the first task with an unknown one."""
+    known: set[str] = set()
     for task in tasks_of(workflow.step):
-        if (task.agent, task.runner) in known:
+        name: str | None = getattr(task, key)
+        if name is None or name in known:
             continue
-        known.add((task.agent, task.runner))
+        known.add(name)
         try:
-            if task.agent is not None:
-                check_agent(task.agent, bundle, plugins)
-            if task.runner is not None:
-                find_runner(plugins, task.runner)
+            find(name)
         except UnknownName as error:
             raise FlowError(INVALID, str(error), task.id, text=error.name) from None

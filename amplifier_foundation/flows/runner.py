@@ -23,12 +23,18 @@ if TYPE_CHECKING:
 class WorkflowRunner(InProcessRunner):
     """Takes the steps of a workflow in place of a turn; the metadata of the spawn name it, with its input."""
 
-    def check(self, bundle: Bundle, name: str, plugins: Plugins | None) -> None:
+    def check(self, bundle: Bundle, name: str) -> None:
         """Return for a workflow of the bundle that can run. Raises `FlowError`."""
         from .reading import find_workflow
-        from .references import check_references
 
-        check_references(find_workflow(bundle, name), bundle, plugins)
+        find_workflow(bundle, name)
+
+    def check_agents(self, bundle: Bundle, name: str, plugins: Plugins | None) -> None:
+        """Return for a workflow whose agents the bundle knows. Raises `FlowError`."""
+        from .reading import find_workflow
+        from .references import check_agents
+
+        check_agents(find_workflow(bundle, name), bundle, plugins)
 
     async def take(self, session: AmplifierSession, request: SpawnRequest, build: SessionBuilder) -> str:
         """Take the steps; while some wait for a person, the session is held."""
@@ -47,6 +53,7 @@ async def _take(spawn: Spawn, session: AmplifierSession) -> dict[str, object]:
     from .asking import TOOL, DirectApprovals, InboxApprovals
     from .graph import Graph
     from .reading import find_workflow
+    from .references import check_references
     from .run_events import RunEvents
     from .taking import FLOW, take_steps
 
@@ -54,6 +61,8 @@ async def _take(spawn: Spawn, session: AmplifierSession) -> dict[str, object]:
     assert asked is not None and cause is not None
     record = await store.get(session.session_id)
     graph = Graph(find_workflow(spawn.prepared.bundle, record.metadata[FLOW]["name"]))
+    if not record.message_count:  # a run that has begun goes on without an agent that is gone, if its tasks are done
+        check_references(graph.workflow, spawn.prepared.bundle, spawn.plugins)
     agents = AgentSpawner(spawn.prepared, store, spawn.router, spawn.plugins, working_dir=record.project)
     agents.take(session)
     approvals = (

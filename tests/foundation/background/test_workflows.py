@@ -18,6 +18,7 @@ from amplifier_foundation.bundle import check_bundle
 from amplifier_foundation.flows.errors import FlowError
 from amplifier_foundation.flows.runs import cancel_run, read_questions
 
+from .bench import FedTrigger
 from .test_approvals import MODULES
 
 OpenBench = Callable[..., Any]
@@ -157,9 +158,28 @@ async def test_a_workflow_that_is_not_there_or_cannot_run_is_said_at_the_start(o
             await bench.start(workflow="flw")
         with pytest.raises(FlowError, match="TASK_FORK_SOURCE_NOT_FOUND"):
             await bench.start(workflow="flow")
-    async with open_bench(providers=PLAYBOOK, workflows=workflow(PLAN, {**PLAN, "id": "b", "agent": "slf"})) as bench:
-        with pytest.raises(FlowError, match="TASK_INVALID: task 'b': unknown agent 'slf'; did you mean 'self'"):
-            await bench.start(workflow="flow")
+
+
+@pytest.mark.parametrize(
+    ("mistake", "told"),
+    [
+        ({"agent": "slf"}, "TASK_INVALID: task 'b': unknown agent 'slf'; did you mean 'self'"),
+        ({"runner": "subproces"}, "TASK_INVALID: task 'b': unknown runner 'runner-subproces'; did you mean"),
+    ],
+)
+async def test_a_run_that_names_what_nobody_knows_is_given_up_before_its_first_task_and_the_others_run(
+    mistake: dict[str, str], told: str, open_bench: OpenBench
+) -> None:
+    async with open_bench(providers=PLAYBOOK, workflows=workflow(PLAN, {**PLAN, "id": "b", **mistake})) as bench:
+        await bench.start(name="other", instruction_template="{n}")
+        await bench.start(workflow="flow")
+        for trigger in FedTrigger.made[-2:]:
+            trigger.feed(1)
+        await bench.until("dead")
+        await bench.until("completed")
+        [dead] = [each for each in await bench.deliveries() if each.state == "dead"]
+        assert told in str(dead.reason)
+        assert await bench.store.sessions(parent_id=dead.session_id) == [], "no task has run"
 
 
 def test_keys_of_a_turn_have_no_meaning_beside_a_workflow() -> None:
@@ -186,10 +206,28 @@ async def test_a_condition_that_never_holds_is_an_error_for_a_background_session
         f"workflows:\n  flow:\n    steps: {steps}\n---\n"
     )
     found = [each for each in await check_bundle(path, load_plugins()) if each.code == "AMP120"]
-    assert [(each.severity, each.line, "'y.done' names 'y'" in each.message) for each in found] == [
-        ("warning", 6, True),
-        ("error", 6, True),
-    ], "its events have a title"
+    told = [(each.severity, each.line, "'y.done' names 'y'" in each.message) for each in found]
+    assert told == [("error", 6, True)], "its events have a title"
+
+
+async def test_an_unknown_agent_in_a_workflow_of_background_sessions_is_one_warning(tmp_path: Path) -> None:
+    path = tmp_path / "bundle.md"
+    path.write_text(
+        "---\nbundle: {name: a}\nworkflows: {flow: {steps: [{id: x, agent: slf, prompt: y}]}}\n"
+        "background_sessions: [{name: b, workflow: flow}, {name: c, workflow: flow}]\n---\n"
+    )
+    found = [each for each in await check_bundle(path, load_plugins()) if each.code == "AMP120"]
+    assert [(each.severity, each.line, each.column) for each in found] == [("warning", 3, 43)]
+
+
+async def test_an_unknown_runner_of_a_task_is_one_error(tmp_path: Path) -> None:
+    path = tmp_path / "bundle.md"
+    path.write_text(
+        "---\nbundle: {name: a}\nworkflows: {flow: {steps: [{id: x, agent: self, prompt: y, runner: sub}]}}\n"
+        "background_sessions: [{name: b, workflow: flow}]\n---\n"
+    )
+    found = [each for each in await check_bundle(path, load_plugins()) if "runner-sub'" in each.message]
+    assert [(each.severity, each.code) for each in found] == [("error", "AMP110")]
 
 
 def test_a_workflow_has_the_time_limits_of_its_tasks_alone() -> None:
