@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .app import json_option, model_option, plugins_of, provider_option
+from .app import json_option, model_option, provider_option
 from .bundles.new import choose_name, name_missing, suggest_run, write_new
 from .output import print_json
 
@@ -53,5 +53,5 @@ def init(
     click.echo(path)
     for line in (f"{choice.module}: {choice.reason}", *choice.remarks):
         click.echo(line, err=True)
-    name_missing(path, plugins_of(ctx))
+    name_missing(ctx, path)
     suggest_run(folder)

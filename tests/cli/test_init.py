@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +18,8 @@ from amplifier_foundation.bundle.first_provider import choose_provider
 from amplifier_foundation.bundle.load import load_bundle_sync
 from amplifier_foundation.cli import exits
 from amplifier_foundation.settings.keys import keep_key
+
+from .test_bundle import install_package
 
 KEY = "found-key-of-the-tests-0123456789"
 PROVIDER = """
@@ -104,6 +108,45 @@ def test_with_a_key_in_the_environment_and_nothing_else_two_commands_are_enough(
     assert load_bundle_sync("bundle.md").problems == []
     assert told(amplifier("bundle", "validate")).stdout == "bundle.md: valid\n"
     assert told(amplifier("run", "hello")).stdout == "house found default\n"
+
+
+@pytest.mark.parametrize("command", [("init",), ("bundle", "new")])
+def test_a_first_bundle_is_written_whatever_keeps_its_packages_from_being_known(
+    command: tuple[str, ...], amplifier: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(folder: str, *options: str) -> str:
+        done = told(amplifier(*options, *command, folder))
+        assert done.stdout == f"{folder}/bundle.md\n"
+        *_, last = done.stderr.splitlines()
+        assert last == f'Try it: amplifier run -b {folder} "hello"'
+        return done.stderr
+
+    assert "missing" not in write("safe", "--safe-mode"), "a plugin that is not loaded is installed"
+    with monkeypatch.context() as patched:
+        patched.setenv("AMPLIFIER_BLOCK_PLUGINS", "storage-sqlite")
+        assert "missing" not in write("blocked")
+        patched.delenv("AMPLIFIER_BLOCK_PLUGINS")
+        patched.setenv("AMPLIFIER_STORAGE", "storage-of-none")
+        assert "missing" not in write("unknown"), "no package is known"
+    (project / ".amplifier").mkdir()
+    (project / ".amplifier/settings.yaml").write_text("{")
+    write("broken")
+
+
+def test_a_first_bundle_imports_no_plugin(
+    home: Path, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = tmp_path / "imported"
+    install_package(tmp_path / "site", "noisy", f"open({str(mark)!r}, 'w').close()", "amplifier")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    monkeypatch.setenv("AMPLIFIER_HOME", str(home))
+    for arguments, imports in (
+        (("init", "a"), False),
+        (("bundle", "new", "b"), False),
+        (("bundle", "validate", "b"), True),
+    ):
+        subprocess.run([sys.executable, "-m", "amplifier_foundation", *arguments], check=True, capture_output=True)
+        assert mark.exists() == imports, arguments
 
 
 def test_a_kept_key_is_found_and_used(amplifier: Run, install: Callable[..., None]) -> None:

@@ -76,7 +76,13 @@ def install(ctx: click.Context, bundle: str | None, yes: bool, dry_run: bool, as
 
 
 def find_missing(path: str | None, plugins: Plugins) -> list[Missing]:
-    """Return the missing packages of a bundle, of the local bundles below it, and of the settings."""
+    """Return the missing packages of a bundle, of the local bundles below it, and of the settings.
+
+    Raises `BundleError`, and the errors of `read_settings_here`.
+    """
+    from amplifier_core.entry_points import find_entry_points
+    from amplifier_core.hookspecs import GROUP
+
     from ...bundle.check import local_workers, names_of_modules
     from ...bundle.installing import Missing, missing_from
     from ...bundle.load import read_bundle
@@ -95,7 +101,7 @@ def find_missing(path: str | None, plugins: Plugins) -> list[Missing]:
     missing = missing_from(bundles, modules=names_of_modules(), triggers=triggers)
     chosen = settings.get("storage")
     storage = chosen if isinstance(chosen, str) else str(chosen["name"])
-    if storage not in plugins.storages:
+    if storage not in plugins.storages and not find_entry_points(GROUP, storage):  # a disabled one is installed
         wanted = requirement_of(storage)
         suggestion = "" if wanted else suggest("storage", storage, plugins.storages)
         missing.append(Missing("storage", storage, Place("settings", path="storage"), wanted, suggestion))

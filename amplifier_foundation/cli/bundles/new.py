@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from amplifier_core.errors import SessionConflict
+from amplifier_core.errors import AmplifierError, SessionConflict
 
 from ..app import json_option, plugins_of
 from ..output import print_json
 from .installing import find_missing
-
-if TYPE_CHECKING:
-    from amplifier_core.plugins import Plugins
 
 
 @click.command(epilog="Example: amplifier bundle new reviewer")
@@ -33,7 +29,7 @@ def new(ctx: click.Context, folder: Path, name: str | None, as_json: bool) -> No
         print_json("bundle.new/1", {"name": name, "path": str(path)})
         return
     click.echo(path)
-    name_missing(path, plugins_of(ctx))
+    name_missing(ctx, path)
     suggest_run(folder)
 
 
@@ -67,9 +63,20 @@ def write_new(folder: Path, text: str, remedy: str) -> Path:
     return path
 
 
-def name_missing(bundle: Path, plugins: Plugins) -> None:
-    """Print the command that installs what a new bundle needs on stderr, if something is missing."""
-    packages = dict.fromkeys(each.requirement for each in find_missing(str(bundle), plugins) if each.requirement)
+def name_missing(ctx: click.Context, bundle: Path) -> None:
+    """Print the command that installs what a new bundle needs on stderr, if something is missing.
+
+    It is a hint: whatever keeps it from being known is told by the command that needs it.
+    """
+    from amplifier_core.plugins import Plugins
+
+    try:
+        missing = find_missing(str(bundle), Plugins())  # entry points tell, mostly
+        if missing:
+            missing = find_missing(str(bundle), plugins_of(ctx))
+    except AmplifierError:
+        return
+    packages = dict.fromkeys(each.requirement for each in missing if each.requirement)
     if packages:
         click.echo(f"It needs packages that are missing. Install them with: pip install {' '.join(packages)}", err=True)
 
