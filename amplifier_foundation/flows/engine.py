@@ -31,7 +31,7 @@ from .errors import (
 from .failures import call, explain, first_of
 from .graph import describe_unknown, tasks_of
 from .journal import WAITING, Entry
-from .outputs import check_json
+from .outputs import as_stored
 from .scopes import Scope, export, hold_step
 from .tasks import Approval, Branch, ForEach, Loop, Parallel, Sequence, Task
 
@@ -306,13 +306,12 @@ class Engine:
             result = await self._turns.take(request)
             return result.output, result.session
         if task.compute is None:
-            return task.value, None
+            return as_stored(task.value, task.id), None
         async with _time_limit(task):
             output = task.compute(inputs)
             if inspect.isawaitable(output):
                 output = await output
-        check_json(output, task.id)
-        return output, None
+        return as_stored(output, task.id), None
 
     async def _gather(self, task: Task, scope: Scope) -> dict[str, Any]:
         """Wait for what a task depends on, and return its inputs."""

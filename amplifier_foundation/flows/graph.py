@@ -20,7 +20,7 @@ from .errors import (
     INVALID,
     FlowError,
 )
-from .outputs import check_json
+from .outputs import as_stored
 from .tasks import Approval, Branch, ForEach, Loop, Parallel, Sequence, Task
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ def _check_task(task: Task) -> None:
     if isinstance(task.output_schema, dict):
         _check_schema(task)
     if task.agent is None and task.compute is None:
-        check_json(task.value, task.id)
+        as_stored(task.value, task.id)
 
 
 def _check_schema(task: Task) -> None:

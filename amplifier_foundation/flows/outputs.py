@@ -18,10 +18,13 @@ MOST_PROBLEMS = 10
 """Problems of an answer that its agent is told at a time."""
 
 
-def check_json(value: object, task: str) -> None:
-    """Raise `FlowError` for the output of a task that cannot be stored: each one is kept as JSON."""
+def as_stored(value: object, task: str) -> Any:
+    """Return the output of a task as a store gives it back: so later tasks see the same in a run and in its resume.
+
+    Raises `FlowError` for an output that is no JSON.
+    """
     try:
-        to_json(value, "its output")
+        return json.loads(to_json(value, "its output"))
     except TypeError as error:
         raise FlowError(OUTPUT_INVALID, f"{error}. Give text, numbers, lists or mappings", task) from None
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -126,6 +129,7 @@ def fail(inputs: Any) -> Any:
     raise RuntimeError("it broke")
 
 
+ODD = {1: (2, 3), "price": Decimal("1.50"), "at": datetime(2026, 1, 2, tzinfo=UTC), "path": PurePosixPath("a/b")}
 NO_JSON = "its output: set is not JSON. Give text, numbers, lists or mappings"
 
 
@@ -155,6 +159,26 @@ async def test_a_function_that_fails_or_gives_no_json_fails_its_task_with_its_na
     assert (result.status, result.error and result.error.task) == ("failed", task)
     assert told in str(result.error)
     assert (await store.get(result.run_id)).error == str(result.error)
+
+
+@pytest.mark.parametrize("given", [{"compute": lambda inputs: ODD}, {"value": ODD}])
+async def test_a_task_sees_the_same_outputs_before_others_in_a_run_and_in_its_resume(
+    run: MakeRun, given: dict[str, Any]
+) -> None:
+    seen: list[Any] = []
+
+    def see(inputs: dict[str, Any]) -> str:
+        seen.append(inputs["odd"])
+        if len(seen) == 1:
+            raise RuntimeError("it broke")
+        return "seen"
+
+    step = Sequence(Task("odd", **given), Task("see", compute=see, deps=("odd",), retries=0))
+    first = await run(step)
+    second = await run(step, resume=first.run_id)
+    assert (first.status, second.status) == ("failed", "completed")
+    assert seen == [{"1": [2, 3], "price": "1.50", "at": "2026-01-02T00:00:00+00:00", "path": "a/b"}] * 2
+    assert second.outputs["odd"] == seen[0]
 
 
 @pytest.mark.parametrize("broken", [{"compute": lambda inputs: {1}}, {"value": 1, "skip_if": fail}])
