@@ -327,16 +327,21 @@ def test_a_rule_for_a_program_does_not_cover_what_it_is_fed(command: str) -> Non
         (25, "flock f python3 x"), (25, "flock f -c X"), (25, "strace python3 x"), (25, "script -qc X"),
         (25, "script --command=X"), (25, "run-parts d"), (25, "/usr/bin/time -v python3 x"), (25, "watch X"),
         (25, "parallel X ::: a"), (25, "env python3 x"), (25, "ls | xargs python3"), (25, "nohup flock f X"),
+        (25, "/usr/local/bin/flock f python3 x"), (25, "../../usr/sbin/chroot d X"), (25, "gtimeout 5 python3 x"),
+        (25, "/opt/homebrew/bin/timeout 5 X"), (25, "/opt/homebrew/bin/bash f"), (25, "/usr/local/bin/env python3 x"),
+        *[(25, f"{name} python3 x") for name in ("arch", "bwrap", "caffeinate", "dbus-run-session", "entr", "fakeroot",
+          "linux64", "numactl", "pkexec", "sg", "ssh-agent", "systemd-inhibit", "unbuffer", "xvfb-run")],
+        (48, "/usr/local/bin/find . -exec python3 f ';'"), (48, "gfind . -exec python3 f ';'"),
+        (48, "/opt/homebrew/bin/fd a -x python3 f"), (48, "fd a '-x./e\n'"), (48, "fd a '--exec=./e\n'"),
+        (48, "fd -t f -0x python3 f"),
     ],
 )  # fmt: skip
 def test_rows_25_and_48_a_rule_for_a_program_does_not_cover_the_programs_that_it_runs(row: int, command: str) -> None:
-    names = (
-        "find fd fdfind flock strace script run-parts time watch parallel env xargs nohup /usr/bin/find /usr/bin/time"
-    )
-    section = {"allow": [f"bash({name} *)" for name in names.split()]}
+    names = {part.split()[0] for part in command.split("|")} | {"find", "fd", "flock", "time", "/usr/bin/time", "arch"}
+    section = {"allow": [f"bash({name} *)" for name in sorted(names)]}
     assert decide(command, section) == "ask"
     assert narrowest_rule(call_of(command)) is None
-    assert decide("find . -delete && fd -H a", section) == "allow"
+    assert decide("find . -delete && fd -H a && fd -tx a && fd -e txt -ex a && arch", section) == "allow"
 
 
 @pytest.mark.parametrize("command", ["ls; rm y", "ls\nrm y", "timeout 5 make; ls", "make 2>&1 | tail -5"])

@@ -32,16 +32,18 @@ _OPTIONS = {
 }
 """Options without a value, options with one, and the arguments before the command."""
 _OTHER_WRAPPERS = """
-sudo doas su runuser setpriv strace ltrace busybox flock chroot unshare nsenter watch time script parallel run-parts
-chrt taskset prlimit setarch systemd-run
+sudo doas su runuser setpriv pkexec sg strace ltrace busybox flock chroot unshare nsenter watch time script parallel sem
+run-parts chrt taskset prlimit setarch arch linux32 linux64 i386 x86_64 uname26 numactl systemd-run systemd-inhibit
+systemd-cat bwrap firejail proot fakeroot fakechroot faketime eatmydata unbuffer rlwrap entr caffeinate chronic
+ssh-agent dbus-run-session dbus-launch xvfb-run
 """
 _RUN_OTHERS = frozenset(_OTHER_WRAPPERS.split())
 """Their arguments are not decoded: such a command is asked for each time."""
 _ACTIONS = {
     "find": r"-exec|-execdir|-ok|-okdir",
-    **dict.fromkeys(("fd", "fdfind"), r"-[^-]*[xX].*|--exec.*"),
+    **dict.fromkeys(("fd", "fdfind"), r"-[^-teEdScjoC]*[xX].*|--exec.*"),
 }
-"""The arguments that a command to run comes behind, or stands in."""
+"""The arguments that a command to run comes behind, or stands in; the rest of `fd -tx` is the value of `-t`."""
 _INTERPRETERS = (
     r"(?:ba|da|z|k)?sh|python[0-9.]*|pypy[0-9.]*|node|nodejs|deno|bun|perl|ruby|php|lua|Rscript|tclsh|psql|mysql|sqlite3|ssh"
     r"|at|batch|parallel|gdb|ed|ex|vim?|awk|gawk|make|docker|kubectl"
@@ -117,9 +119,16 @@ def _unwrap_shell(name: str, arguments: Sequence[Word], redirections: Sequence[R
     return Wrapped(script=arguments[1].text, is_bash=is_bash)
 
 
+def _find_name(program: Word) -> str:
+    """Return the name of a program in any folder; `find` for `gfind`, as GNU's programs are called beside others."""
+    name = program.text.rpartition("/")[2]
+    plain = name.removeprefix("g")
+    return plain if plain == "env" or plain in {*_OPTIONS, *_RUN_OTHERS, *_ACTIONS} else name
+
+
 def runs_another(program: Word) -> bool:
     """Return whether a program runs another one, by its name."""
-    name = program.text.rpartition("/")[2]
+    name = _find_name(program)
     return name == "env" or name in _SHELLS or name in _OPTIONS or name in _RUN_OTHERS
 
 
@@ -130,10 +139,9 @@ def reads_program(program: Word) -> bool:
 
 def runs_arguments(words: Sequence[Word]) -> bool:
     """Return whether a command runs another one, among its arguments, that is not decoded."""
-    name, arguments = words[0].text, words[1:]
-    if name in _RUN_OTHERS:
-        return bool(arguments)
-    return name in _ACTIONS and any(re.fullmatch(_ACTIONS[name], word.text) for word in arguments)
+    if runs_another(words[0]):
+        return len(words) > 1
+    return bool(_find_actions(words))
 
 
 def find_inner_commands(words: Sequence[Word]) -> list[Sequence[Word]]:
@@ -141,12 +149,16 @@ def find_inner_commands(words: Sequence[Word]) -> list[Sequence[Word]]:
 
     Raises `Opaque` for too many.
     """
-    if (action := _ACTIONS.get(words[0].text)) is not None:
-        starts = [place + 1 for place, word in enumerate(words) if place and re.fullmatch(action, word.text)]
-        if len(starts) > _MOST_ACTIONS:
-            raise Opaque(f"more actions of {words[0].text} than are looked at")
-    elif words[0].text in _RUN_OTHERS:
+    starts = [place + 1 for place in _find_actions(words)]
+    if len(starts) > _MOST_ACTIONS:
+        raise Opaque(f"more actions of {words[0].text} than are looked at")
+    if runs_another(words[0]):
         starts = [place for place, word in enumerate(words[:16]) if place and not word.text.startswith("-")]
-    else:
-        return []
     return [words[start:] for start in starts if start < len(words)]
+
+
+def _find_actions(words: Sequence[Word]) -> list[int]:
+    action = _ACTIONS.get(_find_name(words[0]))
+    if action is None:
+        return []
+    return [place for place, word in enumerate(words) if place and re.fullmatch(action, word.text, re.DOTALL)]
