@@ -123,7 +123,7 @@ SPAWNERS = {
     "amplifier_runner_ray/host.py:begin": "one task a session, which kills it in the end",
     "amplifier_runner_ray/pieces.py:__aenter__": "`__aexit__` cancels and awaits it",
     "amplifier_tool_bash/background.py:start": "one task a command, which `close` cancels and awaits",
-    "amplifier_tool_filesystem/actions.py:run_to_end": "waits for it, also when it is cancelled itself",
+    "amplifier_tool_filesystem/locking.py:run_to_end": "waits for it, also when it is cancelled itself",
     "amplifier_trigger_file_watcher/trigger.py:_pause": "cancels what it waits for before it returns",
     "amplifier_core/log_triggers.py:_next": "cancels what it waits for, and waits until that has ended",
     "amplifier_trigger_timer/sleeping.py:begin": "the timer waits for its sleep, and cancels it before it returns",

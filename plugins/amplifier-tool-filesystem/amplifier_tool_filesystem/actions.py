@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from weakref import WeakValueDictionary
 
 from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
@@ -17,22 +17,18 @@ from .failures import FileToolError, InvalidInput, NotPermitted
 from .folder import Folder, InnerPath
 from .globs import find_files
 from .images import Reply, is_image, read_image
+from .locking import lock_file, run_to_end
 from .reading import is_binary, read_lines
 from .searching import Search, search_apart
 from .seen import SeenFiles, State
-from .writing import EDIT_LIMIT, encode, find_status, prepare_write, read_text, replace_text, write_file
+from .writing import EDIT_LIMIT, Overtaken, encode, find_status, prepare_write, read_text, replace_text, write_file
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from typing import ParamSpec
+    from collections.abc import AsyncIterator
 
     from amplifier_core import HookRegistry, ModuleCoordinator
 
     from .config import FilesystemConfig
-
-    Arguments = ParamSpec("Arguments")
-
-Result = TypeVar("Result")
 
 WRITING = ("write_file", "edit_file", "edit_notebook")
 """The tools that change a file."""
@@ -42,6 +38,8 @@ UNDO = "session.undo"
 """The capability that keeps what a file holds before a change: `keep(path, after, before)`."""
 SEARCHES = 4
 """Searches of a session at one time: each is a process."""
+MOST_PLANS = 20
+"""Attempts at a change while somebody else, without the lock, writes the file again and again."""
 LARGEST_PREVIEW = 4 * EDIT_LIMIT
 """Bytes of a file whose replacement can be previewed."""
 
@@ -86,22 +84,35 @@ class FileActions:
             path, data = there
             reply, size = self._read_stream(BytesIO(data), path, given)
             state = State(digest(data))
-        self._seen.note(path, state, is_read=True)
+        self._seen.note(path, state)
         await self._emit(ARTIFACT_READ, str(path), size)
         return reply
 
     async def change(self, tool: str, given: dict[str, Any]) -> dict[str, Any]:
         """Change a file by one of the `WRITING` tools."""
         async with self._lock(tool, given["file_path"]) as path:
+            change, created = await self._make(tool, given, path)
+        await self._emit(ARTIFACT_WRITE, str(path), len(change.after))
+        created_too = {"created": created} if tool == "write_file" else {}
+        return {"file_path": str(path), "bytes": len(change.after), **change.facts, **created_too}
+
+    async def _make(self, tool: str, given: dict[str, Any], path: InnerPath) -> tuple[Change, bool]:
+        """Plan and write a change, and again if somebody else writes meanwhile; return it, and whether the file is new.
+
+        Raises `FileToolError` for a file that this session must read first.
+        """
+        for _ in range(MOST_PLANS):
             change = await self._plan(tool, given, path)
             if change.state is not None:
                 self._seen.check(path, change.state, replaces_all=tool == "write_file")
             await self._keep(path, change)
-            created, state = await self._write(path, change.after)
-            self._seen.note(path, state)
-        await self._emit(ARTIFACT_WRITE, str(path), len(change.after))
-        created_too = {"created": created} if tool == "write_file" else {}
-        return {"file_path": str(path), "bytes": len(change.after), **change.facts, **created_too}
+            with suppress(Overtaken):
+                created, state = await self._write(path, change)
+                # What somebody else wrote before an edit stays unseen.
+                if change.state is None or not self._seen.is_unseen(path, change.state):
+                    self._seen.note(path, state)
+                return change, created
+        raise FileToolError("ChangedSinceRead", f"{path} is changed all the time by somebody else; try it again later")
 
     async def preview(self, tool: str, given: dict[str, Any]) -> str:
         """Return a diff of a change without making it. Raises `NotPermitted` for a file that the session may not read.
@@ -215,18 +226,16 @@ class FileActions:
             before = encode(change.text) if self._writer is not None and change.text is not None else None
             await undo.keep(self._show_whole(path), digest(change.after), before)
 
-    async def _write(self, path: InnerPath, data: bytes) -> tuple[bool, State]:
-        """Write a file; return whether it is new, and its state."""
+    async def _write(self, path: InnerPath, change: Change) -> tuple[bool, State]:
+        """Write a file; return whether it is new, and its state. Raises `Overtaken` if it changed since the plan."""
         if self._writer is None:
-            return await run_to_end(self._write_here, path, data)
+            return await run_to_end(write_file, self._folder, path, change.after, change.state)
         created = await asyncio.to_thread(prepare_write, self._folder, path)
-        await self._writer.write_text(self._show_whole(path), data.decode())
-        return created, State(digest(data))
-
-    def _write_here(self, path: InnerPath, data: bytes) -> tuple[bool, State]:
-        created = write_file(self._folder, path, data)
-        status = find_status(self._folder, path)
-        return created, State(None) if status is None else State.of(status)
+        whole = self._show_whole(path)
+        if change.text is not None and str(await self._writer.read_text(whole)) != change.text:
+            raise Overtaken
+        await self._writer.write_text(whole, change.after.decode())
+        return created, State(digest(change.after))
 
     def _read_bytes(self, path: InnerPath) -> bytes:
         with self._folder.open_file(path) as stream:
@@ -262,7 +271,7 @@ class FileActions:
         """Give the path, and keep other writes away from it; writes to one file keep the order of their calls."""
         async with self._order:
             path = await asyncio.to_thread(self._resolve, tool, given)
-        async with self._locks.setdefault(path, asyncio.Lock()):
+        async with self._locks.setdefault(path, asyncio.Lock()), lock_file(self._folder, path):
             yield path
 
     async def _emit(self, event: str, path: str, size: int) -> None:
@@ -273,17 +282,3 @@ class FileActions:
 def digest(data: bytes) -> str:
     """Return the SHA-256 in hex."""
     return sha256(data).hexdigest()
-
-
-async def run_to_end(
-    function: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
-) -> Result:
-    """Run `function` in a thread; a cancellation waits for its end, as nobody else may write before."""
-    work = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        await asyncio.wait([work])
-        if not work.cancelled():
-            work.exception()  # nobody waits for the failure any more; asyncio would report it as forgotten
-        raise

@@ -1,7 +1,8 @@
 """Know which state of a file a session has seen: the one it read, or wrote itself.
 
 The tools note it while they run. What a resumed session or a fork saw before is in its history: a result of
-`read_file`, or of a tool that writes, with its time. A file that was changed later is not as the session saw it.
+`read_file`, or of a tool that writes, with its time. A file that was changed later is not as the session saw it: by
+the time that the system sets at each change of a file or its name (ctime), as a copy may bring an older mtime.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ _PATH = re.compile(r'\s*\{"file_path": ("(?:[^"\\]|\\.)*")')
 
 
 class State(NamedTuple):
-    """A state of a file: `mark` differs between any two; `changed` is its time in nanoseconds, None without one."""
+    """A state of a file: `mark` differs between any two contents; `changed` is the time of its last change.
+
+    That time is in nanoseconds, None without one; a rename or another mode changes it, too.
+    """
 
     mark: Any
     changed: int | None = None
@@ -37,45 +41,45 @@ class State(NamedTuple):
     @classmethod
     def of(cls, status: os.stat_result) -> State:
         """Return the state of a file on disk."""
-        return cls((status.st_ino, status.st_size, status.st_mtime_ns), status.st_mtime_ns)
+        return cls((status.st_ino, status.st_size, status.st_mtime_ns), status.st_ctime_ns)
 
 
 class SeenFiles:
     """The files that a session has seen, by path.
 
-    `strict` refuses to change a file that the session has not seen as it is now. Otherwise only a call that replaces
-    all of a file is refused, and only if the session has read the file: what somebody else wrote since would be lost.
+    A call that replaces all of a file is refused if the file is not as the session saw it: what somebody else wrote
+    would be lost. `strict` refuses any change of such a file, and of one that the session has not seen.
     """
 
     def __init__(self, coordinator: ModuleCoordinator, *, strict: bool) -> None:
         self._coordinator = coordinator
         self._strict = strict
         self._states: dict[str, State] = {}
-        self._read: set[str] = set()
         self._earlier: dict[str, int] | None = None
         """The times of the last looks in the history, in nanoseconds since 1970."""
 
-    def note(self, path: InnerPath, state: State, *, is_read: bool = False) -> None:
+    def note(self, path: InnerPath, state: State) -> None:
         """Note the state that the session has seen now: it has read the file, or written it."""
         self._states[str(path)] = state
-        if is_read:
-            self._read.add(str(path))
 
     def check(self, path: InnerPath, state: State, *, replaces_all: bool) -> None:
         """Raise `FileToolError` for a change that this session may not make before it reads the file again."""
         if not (self._strict or replaces_all):
             return
-        name = str(path)
-        known, earlier = self._states.get(name), self._read_history().get(name)
-        if known is None and earlier is None:
-            if self._strict:
-                raise FileToolError("NotRead", f"{path} exists, and this session has not read it; read it first")
-            return
-        is_other = known != state if known is not None else (state.changed or 0) > (earlier or 0)
-        if is_other and (self._strict or name in self._read):
+        if self._strict and str(path) not in self._states and str(path) not in self._read_history():
+            raise FileToolError("NotRead", f"{path} exists, and this session has not read it; read it first")
+        if self.is_unseen(path, state):
             raise FileToolError(
-                "ChangedSinceRead", f"{path} was changed by somebody else since this session saw it; read it again"
+                "ChangedSinceRead",
+                f"{path} has changed since this session saw it, by somebody else or by a command; read it again",
             )
+
+    def is_unseen(self, path: InnerPath, state: State) -> bool:
+        """Return whether a file, of which the session has seen a state, has another one."""
+        if (known := self._states.get(str(path))) is not None:
+            return bool(known.mark != state.mark)
+        earlier = self._read_history().get(str(path))
+        return earlier is not None and (state.changed or 0) > earlier
 
     def _read_history(self) -> dict[str, int]:
         if self._earlier is None:
@@ -96,7 +100,4 @@ class SeenFiles:
         moment = (message.get("metadata") or {}).get("timestamp")
         if self._earlier is None or not found or not isinstance(moment, str):
             return
-        name = json.loads(found[1])
-        self._earlier[name] = int(datetime.fromisoformat(moment).timestamp() * 1e9)
-        if message["name"] == "read_file":
-            self._read.add(name)
+        self._earlier[json.loads(found[1])] = int(datetime.fromisoformat(moment).timestamp() * 1e9)

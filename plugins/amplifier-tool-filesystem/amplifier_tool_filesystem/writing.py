@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .failures import FileToolError, InvalidInput
 from .folder import Folder, InnerPath, require_regular
+from .seen import State
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -18,15 +19,18 @@ EDIT_LIMIT = 16 * 1024 * 1024
 """Bytes of the largest file to edit: an edit holds all of it in memory."""
 
 
-def write_file(folder: Folder, path: InnerPath, data: bytes) -> bool:
-    """Replace the file, or create it and the folders above it; return whether it is new.
+class Overtaken(Exception):
+    """Somebody else has written the file since its change was planned; nothing is written."""
 
-    An existing file keeps its mode.
+
+def write_file(folder: Folder, path: InnerPath, data: bytes, before: State | None) -> tuple[bool, State]:
+    """Replace the file, or create it and the folders above it; return whether it is new, and its state.
+
+    An existing file keeps its mode. Raises `Overtaken` if the file is not in the state `before`; None: there is none.
     """
     with folder.open_parent(path, make=True) as above:
         mode = _read_mode(above, path)
-        _replace(above, path.name, data, mode)
-    return mode is None
+        return mode is None, _replace(above, path, data, mode, before)
 
 
 def prepare_write(folder: Folder, path: InnerPath) -> bool:
@@ -39,17 +43,15 @@ def find_status(folder: Folder, path: InnerPath) -> os.stat_result | None:
     """Return the status of a regular file; None if nothing is there. Raises `FileToolError` for anything else."""
     try:
         with folder.open_parent(path) as above:
-            status = os.stat(path.name, dir_fd=above, follow_symlinks=False)
+            return _read_status(above, path)
     except FileNotFoundError:
         return None
-    require_regular(status, path)
-    return status
 
 
 def read_text(folder: Folder, path: InnerPath) -> tuple[str, os.stat_result]:
     """Return the text of a file to edit, and its status. Raises `FileToolError` for no text, and for too much of it."""
     with folder.open_file(path) as stream:
-        data, status = stream.read(EDIT_LIMIT + 1), os.fstat(stream.fileno())
+        status, data = os.fstat(stream.fileno()), stream.read(EDIT_LIMIT + 1)
     if len(data) > EDIT_LIMIT:
         raise FileToolError("FileTooLarge", f"{path} is larger than {EDIT_LIMIT} bytes; replace it with write_file")
     try:
@@ -90,33 +92,44 @@ def encode(text: str) -> bytes:
         raise InvalidInput(f"the text cannot be written as UTF-8: {error.reason} at character {error.start}") from error
 
 
-def _read_mode(above: int, path: InnerPath) -> int | None:
-    """Return the mode of a file, None if there is none. Raises `FileToolError` for a read-only one."""
+def _read_status(above: int, path: InnerPath) -> os.stat_result | None:
+    """Return the status of a regular file; None if nothing is there. Raises `FileToolError` for anything else."""
     try:
         status = os.stat(path.name, dir_fd=above, follow_symlinks=False)
     except FileNotFoundError:
         return None
     require_regular(status, path)
+    return status
+
+
+def _read_mode(above: int, path: InnerPath) -> int | None:
+    """Return the mode of a file, None if there is none. Raises `FileToolError` for a read-only one."""
+    status = _read_status(above, path)
     # a rename would replace it with any mode
-    if not status.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
+    if status is not None and not status.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
         raise FileToolError("PermissionError", f"{path} is read-only")
-    return stat.S_IMODE(status.st_mode)
+    return None if status is None else stat.S_IMODE(status.st_mode)
 
 
-def _replace(above: int, name: str, data: bytes, mode: int | None) -> None:
-    """Write a new file beside the old one, and rename it."""
+def _replace(above: int, path: InnerPath, data: bytes, mode: int | None, before: State | None) -> State:
+    """Write a new file beside the old one, and rename it unless the old one has changed; return its state."""
     temporary = f".{secrets.token_hex(8)}.tmp"
     try:
         if not _write_nameless(above, temporary, data, mode):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             with os.fdopen(os.open(temporary, flags, 0o666, dir_fd=above), "wb") as stream:
                 _fill(stream, data, mode)
-        os.rename(temporary, name, src_dir_fd=above, dst_dir_fd=above)
+        state = State.of(os.stat(temporary, dir_fd=above, follow_symlinks=False))
+        status = _read_status(above, path)
+        if (None if status is None else State.of(status)) != before:
+            raise Overtaken
+        os.rename(temporary, path.name, src_dir_fd=above, dst_dir_fd=above)
     except BaseException:
         with suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=above)
         raise
     os.fsync(above)
+    return state
 
 
 def _write_nameless(above: int, temporary: str, data: bytes, mode: int | None) -> bool:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core import HookResult
-from amplifier_tool_filesystem.actions import run_to_end
 from amplifier_tool_filesystem.folder import Folder
+from amplifier_tool_filesystem.locking import run_to_end
 from amplifier_tool_filesystem.writing import write_file
 
 if TYPE_CHECKING:
@@ -336,9 +336,11 @@ import os, sys
 from pathlib import Path
 from amplifier_tool_filesystem import writing
 from amplifier_tool_filesystem.folder import Folder
+from amplifier_tool_filesystem.seen import State
 os.fsync = lambda descriptor: os._exit(9)
 folder = Folder(Path(sys.argv[1]))
-writing.write_file(folder, folder.resolve("a.txt"), b"new")
+path = folder.resolve("a.txt")
+writing.write_file(folder, path, b"new", State.of(writing.find_status(folder, path)))
 """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 9, done.stderr
@@ -358,6 +360,6 @@ def test_a_file_is_written_where_the_system_has_no_files_without_a_name(
 
     monkeypatch.setattr(os, refused, refuse)
     folder = Folder(tmp_path)
-    assert write_file(folder, folder.resolve("a.txt"), b"new")
+    assert write_file(folder, folder.resolve("a.txt"), b"new", None)[0]
     monkeypatch.undo()
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.txt": "new"}

@@ -46,8 +46,20 @@ def file(work: Path) -> Path:
 async def test_by_default_a_file_is_replaced_unread(work: Path, file: Path) -> None:
     call = await tools(work)
     assert await call("write_file", content="two\n") == "ok"
-    change(file, "theirs\n")
-    assert await call("write_file", content="three\n") == "ok"  # never read: it holds nothing that the session knew
+
+
+async def test_a_file_that_the_session_wrote_is_not_replaced_after_somebody_else_changed_it(
+    work: Path, file: Path
+) -> None:
+    call = await tools(work)
+    assert await call("write_file", content="two\n") == "ok"
+    change(file, "two\ntheirs\n")
+    assert await call("write_file", content="three\n") == "ChangedSinceRead"
+    assert await call("edit_file", old_string="two", new_string="ours") == "ok"
+    assert await call("write_file", content="three\n") == "ChangedSinceRead"  # the edit has not shown the other line
+    assert file.read_text() == "ours\ntheirs\n"
+    history = Transcript([told("write_file", datetime.now(UTC) - timedelta(hours=1), created=True)])
+    assert await (await tools(work, history))("write_file", content="three\n") == "ChangedSinceRead"
 
 
 async def test_a_file_that_was_read_is_not_replaced_after_somebody_else_changed_it(work: Path, file: Path) -> None:
@@ -106,6 +118,8 @@ async def test_a_resumed_session_and_a_fork_know_what_their_history_has_read(
 
     old = Transcript([told("read_file", now - timedelta(hours=1), content="one\n")])
     call = await tools(work, old, read_before_write=strict)
+    assert await call("write_file", content="four\n") == "ChangedSinceRead"
+    os.utime(file, (1_600_000_000, 1_600_000_000))  # as of a copy with its time, or from an archive
     assert await call("write_file", content="four\n") == "ChangedSinceRead"
 
 
