@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     Update = Callable[["Connection"], Awaitable[None]]
 
+DISCOVERING = 3.0
+"""Seconds for a server to answer the newest protocol's first request; then the older protocol is spoken.
+
+The SDK waits 10 seconds, as long as a session waits for its servers.
+"""
 CONNECTING = 60.0
 """Seconds to start a server and to read its lists."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
@@ -144,8 +149,10 @@ class Connection:
     async def _connect(self, stack: AsyncExitStack) -> Client:
         await asyncio.to_thread(import_sdk)  # it takes a second
         from mcp import Client
+        from mcp.client import session
         from mcp_types import Implementation
 
+        session.DISCOVER_TIMEOUT_SECONDS = DISCOVERING  # no argument sets it
         transport = await self._open()
         about = Implementation(name="amplifier", version=version("amplifier"))
         return await stack.enter_async_context(
@@ -234,7 +241,7 @@ class Connection:
             await self._check_alive(client)
             raise ServerError(f"the MCP server '{self.server.name}' has not answered for {seconds:g} seconds") from None
         except MCPError as error:
-            if self._is_loss(error):
+            if self._client is not client or self._is_lost():
                 self._lose(client)
                 raise ServerLost(
                     f"the MCP server '{self.server.name}' was lost during the call: {self._describe(error)}. "
@@ -254,8 +261,8 @@ class Connection:
         try:
             async with asyncio.timeout(ANSWERS_WITHIN):
                 await client.session.send_request(PingRequest(), EmptyResult)
-        except MCPError as error:
-            if self._is_loss(error):
+        except MCPError:
+            if self._is_lost():
                 self._lose(client)
         except Exception:
             self._lose(client)
@@ -267,13 +274,13 @@ class Connection:
             self._ready.clear()
             self._lost.set()
 
-    def _is_loss(self, error: Any) -> bool:
-        """Return whether an error says that nothing more can be asked over this connection."""
-        from mcp_types import CONNECTION_CLOSED
+    def _is_lost(self) -> bool:
+        """Return whether nothing more can be asked over this connection.
 
-        code = getattr(error, "code", None)
-        if code is None or code == CONNECTION_CLOSED:
-            return code is not None
+        Its transport tells; the SDK's code for a closed connection, -32000, is an ordinary error of many servers.
+        """
+        if self._program is not None:
+            return self._program.lost.is_set()
         return self._http is not None and self._http.status in (0, 401, 403, 404)
 
     def _describe(self, error: BaseException | None) -> str:
@@ -294,7 +301,7 @@ class Connection:
         if isinstance(error, ValidationError):
             problem = error.errors(include_url=False)[0]
             return f"it answers against the protocol: {'.'.join(map(str, problem['loc']))}: {problem['msg']}"
-        if self._program is not None and (error is None or self._is_loss(error)):
+        if self._program is not None and (error is None or self._is_lost()):
             return redact_text(self._program.describe_end())
         status = f" (HTTP {self._http.status})" if self._http is not None and self._http.status >= 400 else ""
         return redact_text(f"{str(error) or type(error).__name__}{status}" if error is not None else "it was lost")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,18 +24,23 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
 
     def __init__(self) -> None:
         self.status = 0
+        """0 before the first answer, and after one that did not come, or broke off."""
         self._inner = httpx2.AsyncHTTPTransport(retries=0)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request. Raises `httpx2.TransportError`."""
         request.headers["Accept-Encoding"] = "identity"  # a small compressed body can be a huge one
-        response = await self._inner.handle_async_request(request)
+        try:
+            response = await self._inner.handle_async_request(request)
+        except httpx2.TransportError:
+            self.status = 0
+            raise
         self.status = response.status_code
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             raise httpx2.RemoteProtocolError("the answer is compressed, though that was not asked for")
-        if not response.headers.get("content-type", "").startswith("text/event-stream"):
-            response.stream = _BoundedStream(response.stream)
+        is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+        response.stream = _BoundedStream(self, response.stream, math.inf if is_stream else LONGEST_BODY)
         return response
 
     async def aclose(self) -> None:
@@ -43,16 +49,20 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
+    def __init__(self, transport: BoundedTransport, inner: Any, longest: float) -> None:
+        self._transport, self._inner, self._longest = transport, inner, longest
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = LONGEST_BODY
-        async for piece in self._inner:
-            left -= len(piece)
-            if left < 0:
-                raise httpx2.RemoteProtocolError(f"the answer has more than {LONGEST_BODY >> 20} MiB")
-            yield piece
+        left = self._longest
+        try:
+            async for piece in self._inner:
+                left -= len(piece)
+                if left < 0:
+                    raise httpx2.RemoteProtocolError(f"the answer has more than {LONGEST_BODY >> 20} MiB")
+                yield piece
+        except httpx2.TransportError:
+            self._transport.status = 0
+            raise
 
     async def aclose(self) -> None:
         await self._inner.aclose()

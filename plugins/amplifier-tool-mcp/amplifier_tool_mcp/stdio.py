@@ -115,8 +115,8 @@ class Program:
 
         assert process.stdout is not None  # it is a pipe
         noise = 0
-        try:
-            async with incoming:
+        async with incoming:
+            try:
                 while line := await process.stdout.readline():
                     await asyncio.sleep(0)  # a flood of lines in the buffer would hold up everybody
                     try:
@@ -131,12 +131,12 @@ class Program:
                     noise = 0
                     await incoming.send(SessionMessage(message))
                 await _wait(process, GRACE)  # for its exit code
-        except ValueError:  # of readline
-            self.problem = f"it sent a message of more than {LONGEST_MESSAGE >> 20} MiB"
-        except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            pass
-        finally:
-            self.lost.set()
+            except ValueError:  # of readline
+                self.problem = f"it sent a message of more than {LONGEST_MESSAGE >> 20} MiB"
+            except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                pass
+            finally:
+                self.lost.set()  # before the end of the stream fails the calls that wait
 
     async def _write(self, process: Process, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
         assert process.stdin is not None  # it is a pipe

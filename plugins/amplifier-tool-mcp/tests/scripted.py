@@ -99,6 +99,9 @@ def call(request, params):
     if text == "refuse":
         send(id=number, error={"code": -32602, "message": "no \x1b[31mway"})
         return None
+    if text == "full":
+        send(id=number, error={"code": -32000, "message": "the disk is full"})
+        return None
     if text == "image":
         pixel = {"type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo="}
         picture = {"type": "image", "mimeType": "image/tiff", "data": "AAAA"}
@@ -160,6 +163,8 @@ def answer(request):
         result = {"contents": [{"uri": params["uri"], "text": "the note"}]}
     elif method == "ping":
         result = {}
+    elif MODE == "modest":
+        return  # as to all that it does not know
     else:
         send(id=request["id"], error={"code": -32601, "message": "Method not found"})
         return

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -15,6 +18,8 @@ from amplifier_tool_mcp import connection, stdio
 from amplifier_tool_mcp.names import make_slug, make_tool_name
 
 from .conftest import scripted
+
+FULL = "the MCP server 'one' refuses the call: the disk is full"
 
 
 @pytest.mark.parametrize(
@@ -57,6 +62,15 @@ async def test_a_start_never_waits_longer_than_its_limit(open_room: Any) -> None
         assert room.shown == ["the MCP server 'bad' is missing: it is not ready after 0.2 seconds"]
 
 
+async def test_a_server_that_ignores_the_newest_protocol_is_there_in_the_first_turn(
+    open_room: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "DISCOVERING", 0.2, raising=False)
+    async with open_room({"one": scripted("modest")}, start_timeout=9.5) as room:  # the SDK waits 10
+        assert await room.echo("hello") == "echo: hello"
+    assert room.shown == []
+
+
 @pytest.mark.parametrize("mode", ["json", "stderr", "asks"])
 async def test_noise_does_no_harm(open_room: Any, mode: str) -> None:
     async with open_room({"one": scripted(mode)}) as room:
@@ -97,6 +111,61 @@ async def test_a_server_that_dies_in_a_call_is_started_again(open_room: Any) -> 
         after = await room.echo("pid")
         assert after.isdigit()
         assert after != before
+
+
+async def test_an_error_of_a_server_is_no_loss_whatever_its_code(open_room: Any) -> None:
+    async with open_room({"one": scripted()}) as room:
+        before = await room.echo("pid")
+        said = await asyncio.gather(*map(room.echo, ("full", "hello", "full", "pid")))
+        assert said == [FULL, "echo: hello", FULL, before]
+
+
+async def test_an_error_of_a_server_over_http_is_no_loss_and_an_answer_that_breaks_off_is(open_room: Any) -> None:
+    starts = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            starts.extend([1] if asked["method"] == "initialize" else [])
+            is_cut = asked["method"] == "tools/call" and asked["params"]["arguments"]["text"] == "cut"
+            answer = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), **answers[asked["method"]]}).encode()
+            self.send_response(200 if "id" in asked else 202)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(answer) + is_cut))
+            self.end_headers()
+            self.wfile.write(answer)
+            self.close_connection = is_cut
+
+        def log_message(self, format: str, *about: Any) -> None:
+            """Says nothing."""
+
+    about = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "x", "version": "1"},
+    }
+    answers: dict[str, Any] = {
+        "server/discover": {"error": {"code": -32601, "message": "Method not found"}},
+        "initialize": {"result": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}},
+        "notifications/initialized": {},
+        "tools/list": {"result": {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}},
+        "tools/call": {"error": {"code": -32000, "message": "the disk is full"}},
+    }
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    with server:
+        Thread(target=server.serve_forever, args=(0.01,)).start()
+        try:
+            async with open_room({"one": {"url": f"http://127.0.0.1:{server.server_port}/mcp"}}) as room:
+                assert [await room.echo(each) for each in "ab"] == [FULL, FULL]
+                assert len(starts) == 1
+                assert (await room.call("mcp__one__echo", text="cut")).error["type"] == "ServerLost"
+                assert await room.echo("a") == FULL
+                assert len(starts) == 2
+        finally:
+            server.shutdown()
 
 
 async def test_a_server_that_always_dies_is_started_ever_less_often(
