@@ -76,9 +76,9 @@ class SpawnOutcome:
 
 @frozen
 class RunResult:
-    """What came of running a spawned session: its final text, its turns, the usage of its model calls, and its failure.
+    """What came of running a spawned session: its final text, the usage of its model calls, and its failure.
 
-    `usage` is as in `SpawnOutcome`. A session made by its `SessionBuilder` is counted by that, and its turns and usage
+    `turns` counts those of this run, none before it was resumed; `usage` is as in `SpawnOutcome`. A session made by its `SessionBuilder` is counted by that, and its turns and usage
     here are not looked at. A runner raises the failure of such a session; elsewhere it may return it in `error`.
     """
 

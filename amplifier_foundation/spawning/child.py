@@ -167,13 +167,14 @@ def share_stored(spawn: Spawn, record: SessionRecord, transcript: Transcript) ->
         spawn.metadata = {UNTRUSTED: record.metadata[UNTRUSTED], **spawn.metadata}
 
 
-async def prepare_spawn(spawn: Spawn, *, resume: bool = False, anew: bool = False) -> None:
+async def prepare_spawn(spawn: Spawn, *, resume: bool = False, anew: bool = False, again: bool = False) -> None:
     """Ask the plugins, then store the session's record, or load the record and the history of an earlier attempt.
 
     A resumed session goes on with its last turn; with `anew` it takes the instruction as its next turn, unless its last
-    turn was cut and had the same instruction. A spawn with a shared history is a fork, and the plugins are asked for
-    that too. Raises `SpawnRefused`, `ForkRefused`, `SessionExists`. A cancellation meanwhile is raised after the record
-    is written: see `is_kept`.
+    turn was cut and had the same instruction. `again` is for a request that may come twice, as after a lost answer: a
+    turn that has ended, with the same instruction, is not taken a second time. A spawn with a shared history is a fork,
+    and the plugins are asked for that too. Raises `SpawnRefused`, `ForkRefused`, `SessionExists`. A cancellation
+    meanwhile is raised after the record is written: see `is_kept`.
     """
     if spawn.cause is None:  # the session above wrote its instruction
         spawn.metadata = {**taint_of(spawn.parent), **spawn.metadata}
@@ -184,7 +185,7 @@ async def prepare_spawn(spawn: Spawn, *, resume: bool = False, anew: bool = Fals
     if spawn.store is not None and stored is not None:
         origin = await origin_of_resumed(spawn.store, stored, origin)
         spawn.inherited = inherited_turns(stored.metadata)
-        await shield_to_completion(_load(spawn, spawn.store, stored, anew=anew))
+        await shield_to_completion(_load(spawn, spawn.store, stored, anew=anew, again=again))
     elif spawn.store is not None or len(spawn.transcript):
         spawn.inherited = spawn.turns
         source = spawn.shares if len(spawn.transcript) else None
@@ -241,7 +242,7 @@ async def _create(spawn: Spawn, store: SessionStore, source: str | None) -> None
     spawn.is_kept = True
 
 
-async def _load(spawn: Spawn, store: SessionStore, record: SessionRecord, *, anew: bool) -> None:
+async def _load(spawn: Spawn, store: SessionStore, record: SessionRecord, *, anew: bool, again: bool) -> None:
     """Resume from the store: load the history, with interrupted results for the calls cut by a crash.
 
     Raises `EffectsUncertain` when one of them must not run a second time and nobody has decided on it.
@@ -252,9 +253,12 @@ async def _load(spawn: Spawn, store: SessionStore, record: SessionRecord, *, ane
     spawn.recorded, spawn.turns = record.message_count, turns_so_far(record, spawn.transcript)
     of_its_own = spawn.recorded > (record.fork_at or 0)
     spawn.resumed = of_its_own or (spawn.recorded > 0 and not spawn.request.instruction)
-    if spawn.resumed and anew and final_answer(spawn.transcript) is None:
+    is_cut = final_answer(spawn.transcript) is None
+    # Who is about to have a next turn taken has set the record to running, and it has counted all turns before.
+    is_done = again and (record.status != "running" or spawn.turns > record.turn_count)
+    if spawn.resumed and anew and (is_cut or is_done):
         last = next((message for message in reversed(spawn.transcript) if is_user_turn(message)), {})
-        anew = text_of(last) != spawn.request.instruction  # the same instruction again goes on with the cut turn
+        anew = text_of(last) != spawn.request.instruction  # the same instruction again goes on with that turn
     if spawn.resumed and not anew:
         spawn.request = replace(spawn.request, instruction="")
     known = {name: value for name, value in spawn.metadata.items() if name == UNTRUSTED}

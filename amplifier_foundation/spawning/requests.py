@@ -35,7 +35,8 @@ async def execute_request(
 ) -> RunResult:
     """Run the session of a request in this process, and return what came of it; its failure is the `error`.
 
-    With a `store`, a stored session goes on with its turn, and each message is durable before the next step. The
+    With a `store`, a stored session takes the instruction as its next turn, or goes on with its last turn if that had
+    the same one, and each message is durable before the next step. The `turns` are those of this call alone. The
     `fence` is a delivery as it was claimed from a `SharedStore`: as soon as another claim has it, nothing more is
     stored, and `StaleEpoch` is raised. Or it is a `Fence`, whose closing ends the right to store anything.
 
@@ -50,12 +51,13 @@ async def execute_request(
     elif store is not None and fence is not None:
         store = cast("SessionStore", FencedStore(store, fence))
     spawn = spawn_of(request, store=store)
-    await prepare_spawn(spawn, resume=True)
+    await prepare_spawn(spawn, resume=True, anew=bool(request.instruction), again=True)
+    before = spawn.turns
     outcome = await run_spawn(spawn)
     await settle_spawn(spawn, outcome)
     if spawn.error is not None and not isinstance(spawn.error, Exception):
         raise spawn.error  # this task is cancelled
-    return RunResult(outcome.output, outcome.turn_count, outcome.usage, spawn.error)
+    return RunResult(outcome.output, spawn.turns - before, outcome.usage, spawn.error)
 
 
 def spawn_of(

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import pytest
 
+from amplifier_core import hookimpl
 from amplifier_core.errors import SessionConflict, StaleEpoch
-from amplifier_core.hook_data import SpawnRequest
+from amplifier_core.hook_data import RunResult, SpawnRequest
 from amplifier_core.storage import Delivery
 from amplifier_core.testing import MemoryStore
 from amplifier_core.testing.shared_memory_store import SharedMemoryStore
 from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_foundation import execute_request
+from amplifier_foundation.spawning.agents import AgentSpawner
 from amplifier_foundation.spawning.own_loops import Fence
 from tests.foundation.shelf import Shelf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from amplifier_core import AmplifierSession
+    from amplifier_core.hook_data import SessionBuilder
+    from amplifier_core.hookspecs import Register, RunnerFactory
+    from amplifier_core.plugins import Plugins
+    from amplifier_foundation import PreparedBundle
 
 PLAN = {
     "session": {"orchestrator": "loop-basic", "context": "context-simple"},
@@ -27,6 +41,52 @@ async def test_a_request_runs_with_its_store() -> None:
     assert (result.text, result.turns, result.error, result.usage["requests"]) == ("Yes.", 1, None, 1)
     record = await store.get("s")
     assert (record.status, record.parent_id, record.message_count) == ("completed", "p", 2)
+
+
+async def test_a_stored_session_takes_the_instruction_of_a_request_as_its_next_turn() -> None:
+    store = MemoryStore()
+    for turns in (1, 2):
+        result = await execute_request(replace(REQUEST, instruction=f"Say yes, {turns}"), store)
+        record = await store.get("s")
+        assert (result.turns, record.turn_count, record.message_count) == (1, turns, 2 * turns)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_a_request_that_comes_twice_is_answered_with_one_turn(is_killed: bool) -> None:
+    store = MemoryStore()
+    await execute_request(REQUEST, store)
+    if is_killed:  # after the last message, before the end of the session
+        await store.update("s", status="running", turn_count=0)
+    result = await execute_request(REQUEST, store)
+    record = await store.get("s")
+    assert (result.text, result.turns, record.turn_count, record.message_count) == ("Yes.", 0, 1, 2)
+
+
+async def test_a_runner_elsewhere_takes_one_turn_for_each_call_of_an_agent(
+    make_bundle: Callable[..., PreparedBundle], parent: AmplifierSession, plugins: Plugins
+) -> None:
+    store = MemoryStore()
+
+    class Elsewhere:
+        async def run(self, request: SpawnRequest, build: SessionBuilder) -> RunResult:
+            return await execute_request(request, store)
+
+        async def stop(self, session_id: str) -> bool:
+            return False
+
+    class Offer:
+        @hookimpl
+        def amplifier_register_runner(self, register: Register[RunnerFactory]) -> None:
+            register("runner-elsewhere", Elsewhere)
+
+    plugins.register(Offer(), "elsewhere")
+    agents = AgentSpawner(make_bundle(agents={"a": {"runner": "elsewhere"}}), store, plugins=plugins)
+    told = [await agents.spawn("a", "one", parent, sub_session_id="s")]
+    told += [await agents.resume("s", instruction, parent) for instruction in ("two", "two", "three")]
+    answers = ["You said: one", "You said: two", "You said: two", "You said: three"]
+    assert [(each["output"], each["turn_count"]) for each in told] == [*zip(answers, (1, 2, 3, 4), strict=True)]
+    record = await store.get("s")
+    assert (record.turn_count, record.message_count) == (4, 8)
 
 
 @pytest.mark.parametrize("fence", [None, Fence("s", lambda text: None)])
