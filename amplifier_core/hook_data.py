@@ -78,8 +78,9 @@ class SpawnOutcome:
 class RunResult:
     """What came of running a spawned session: its final text, the usage of its model calls, and its failure.
 
-    `turns` counts those of this run, none before it was resumed; `usage` is as in `SpawnOutcome`. A session made by its `SessionBuilder` is counted by that, and its turns and usage
-    here are not looked at. A runner raises the failure of such a session; elsewhere it may return it in `error`.
+    `turns` counts those of this run, none before it was resumed; `usage` is as in `SpawnOutcome`. A session made by its
+    `SessionBuilder` is counted by that, and its turns and usage here are not looked at. A runner raises the failure of
+    such a session; elsewhere it may return it in `error`.
     """
 
     text: str
