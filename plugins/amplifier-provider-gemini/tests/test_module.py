@@ -101,6 +101,11 @@ async def test_a_key_that_cannot_be_sent_is_told_without_it(serve: Any, key: str
         ({"model": ""}, "model: String should have at least 1 character"),
         ({"aliases": ["fast"]}, "aliases: Input should be a valid dictionary"),
         ({"base_url": "127.0.0.1:4929/v1"}, "base_url: must begin with http:// or https://, and name a host"),
+        ({"base_url": "https:///v1"}, "base_url: must begin with http:// or https://, and name a host"),
+        ({"base_url": "https://h h/"}, "and name a host; without blanks, and with a port of 1 to 65535, if any"),
+        ({"base_url": "https://127.0.0.1:99999/v1"}, "with a port of 1 to 65535"),
+        ({"base_url": "https://127.0.0.1:abc/"}, "with a port of 1 to 65535"),
+        ({"base_url": "https://[::1/"}, "base_url: must begin with http:// or https://, and name a host"),
         ({"time_out": 5}, "time_out: unknown key; did you mean 'timeout'?"),
     ],
 )

@@ -56,8 +56,8 @@ class Settings(BaseSettings):
     @classmethod
     def check_address(cls, address: str) -> None:
         """Raise `ValueError` for an address that is none of a service; Ollama's may be without a scheme and a host."""
-        if "://" in address:
-            super().check_address(address)
+        local = "127.0.0.1" if address.startswith(":") else ""
+        super().check_address(address if "://" in address else f"http://{local}{address}")
 
     def find_address(self) -> str:
         """Return the address of the server; 0.0.0.0, where a server listens, is this machine."""

@@ -90,8 +90,9 @@ async def test_a_key_that_cannot_be_sent_is_told_without_it(serve: Any) -> None:
     assert show_error(caught.value) == "the API key has odd characters. Check OLLAMA_API_KEY."
 
 
-async def test_an_address_that_is_none_is_told(serve: Any) -> None:
-    service = await serve(base_url="http://host:99999999")
+async def test_an_address_that_is_none_is_told(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", "http://host:99999999")
+    service = await serve(base_url=None)
     with pytest.raises(ConfigurationError, match="the address http://host:99999999 cannot be used"):
         await service.ask()
 
@@ -127,6 +128,10 @@ def test_the_address_where_a_server_listens_is_this_machine(monkeypatch: pytest.
         ({"model": ""}, "model: String should have at least 1 character"),
         ({"options": "seed"}, "options: Input should be a valid dictionary"),
         ({"base_url": "ftp://127.0.0.1:4929"}, "base_url: must begin with http:// or https://, and name a host"),
+        ({"base_url": "h h"}, "and name a host; without blanks, and with a port of 1 to 65535, if any"),
+        ({"base_url": "localhost:99999"}, "with a port of 1 to 65535"),
+        ({"base_url": ":0"}, "with a port of 1 to 65535"),
+        ({"base_url": "http://127.0.0.1:abc/"}, "with a port of 1 to 65535"),
         ({"time_out": 5}, "time_out: unknown key; did you mean 'timeout'?"),
     ],
 )

@@ -59,9 +59,15 @@ class BaseSettings(BaseModel):
     @classmethod
     def check_address(cls, address: str) -> None:
         """Raise `ValueError` for an address that is none of a service."""
-        parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("must begin with http:// or https://, and name a host")
+        try:
+            parts = urlsplit(address)
+            is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # the brackets of a host, or the port
+            is_valid = False
+        if not is_valid or re.search(r"\s", address):
+            raise ValueError(
+                "must begin with http:// or https://, and name a host; without blanks, and with a port of 1 to 65535, if any"
+            )
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
