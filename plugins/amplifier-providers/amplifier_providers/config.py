@@ -66,7 +66,8 @@ class BaseSettings(BaseModel):
             is_valid = False
         if not is_valid or re.search(r"\s", address):
             raise ValueError(
-                "must begin with http:// or https://, and name a host; without blanks, and with a port of 1 to 65535, if any"
+                "must begin with http:// or https://, and name a host; without blanks, and with a port of 1 to 65535, "
+                "if any"
             )
 
     @classmethod
