@@ -50,6 +50,6 @@ class Audit:
 def _redact(text: str) -> str:
     try:
         from amplifier_core.utils.secrets import redact_text
-    except ImportError:  # another kernel has no such function
+    except ModuleNotFoundError:  # another kernel has none
         return text
     return redact_text(text)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 try:
     from amplifier_core.utils.secrets import redact_text
-except ImportError:  # the published kernel has no redactor of texts
+except ModuleNotFoundError:  # the published kernel has no redactor of texts
     _NAME = r"(?:api[_-]?key|access[_-]?key|private[_-]?key|passw(?:or)?d|secret|token|credentials?|authorization)"
     _SECRET = re.compile(
         r"(?P<scheme>://)[^\s:/@\"'\\]*:[^\s/@\"'\\]+(?=@)"

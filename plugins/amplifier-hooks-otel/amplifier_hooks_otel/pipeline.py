@@ -131,7 +131,7 @@ class Pipeline:
             self._thread = thread
         try:
             from amplifier_core.process_ends import at_process_end
-        except ImportError:  # the published kernel has no process that ends without `atexit`
+        except ModuleNotFoundError:  # the published kernel has no process that ends without `atexit`
             atexit.register(self.flush)
         else:
             at_process_end(self.flush)

@@ -70,6 +70,6 @@ def find_present_span() -> ContextVar[str | None] | None:
     """Return the kernel's variable with the present span; None for a kernel without one."""
     try:
         from amplifier_core.correlation import traceparent
-    except ImportError:
+    except ModuleNotFoundError:
         return None
     return traceparent

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 try:
     from amplifier_core.utils.secrets import hide_secret, redact_all, redact_text
-except ImportError:
+except ModuleNotFoundError:
     CAN_REDACT = False
 
     def hide_secret(secret: str) -> None:

@@ -11,7 +11,7 @@ def hide_secrets(value: Any) -> Any:
     """Return a copy of a value without secrets; on a kernel without a redactor of texts, only those at named keys."""
     try:
         from amplifier_core.utils.secrets import redact_all
-    except ImportError:
+    except ModuleNotFoundError:
         from amplifier_core.utils import redact_secrets
 
         return redact_secrets(value)

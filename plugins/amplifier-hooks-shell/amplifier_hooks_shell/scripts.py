@@ -30,7 +30,7 @@ class Scripts:
     def _find(self, command: str, variables: Mapping[str, str]) -> list[Path]:
         try:
             from amplifier_core.utils.scripts import find_scripts
-        except ImportError:  # another kernel has no such function
+        except ModuleNotFoundError:  # another kernel has none
             return []
         return list(find_scripts(command, self._folder, variables))
 

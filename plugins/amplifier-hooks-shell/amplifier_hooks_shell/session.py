@@ -290,7 +290,7 @@ def _redact(ran: Ran) -> Ran:
     """Hide the secrets in what a command said about itself."""
     try:
         from amplifier_core.utils.secrets import redact_text
-    except ImportError:  # another kernel has no such function
+    except ModuleNotFoundError:  # another kernel has none
         return ran
     return ran._replace(stderr=redact_text(ran.stderr), problem=redact_text(ran.problem))
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 try:
     from amplifier_core.utils.secrets import redact_text
-except ImportError:  # the published kernel has no redactor of texts
+except ModuleNotFoundError:  # the published kernel has no redactor of texts
     _FORMS = re.compile(
         r"(?i)()(?<=://)[^/@\s]+(?=@)"
         r"|(\bbearer\s+|(?:api[-_]?key|token|secret|password)[\"']?\s?[=:]\s?[\"']?)[\w.~+/=-]{6,}"

@@ -100,9 +100,8 @@ def _password(given: Any) -> dict[str, str]:
 
 
 def _seconds(key: str, value: Any) -> float:
-    least = 2 if key == "connect_timeout" else 0.05  # libpq takes no less
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= 3600:
-        raise ValueError(f"storage-postgres: {key}: {value!r} is not within {least} and 3600 seconds")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.05 <= value <= 3600:
+        raise ValueError(f"storage-postgres: {key}: {value!r} is not within 0.05 and 3600 seconds")
     return float(value)
 
 
@@ -144,7 +143,7 @@ def _complete(parts: dict[str, Any], connecting: float, timeout: float) -> dict[
     """Return the parts with limits on every wait of the network; what the connection string says comes first."""
     several = {"target_session_attrs": "read-write"} if "," in str(parts.get("host", "")) else {}
     limits = {
-        "connect_timeout": round(connecting),  # whole seconds
+        "connect_timeout": max(2, round(connecting)),  # whole seconds; libpq takes no less than 2
         "tcp_user_timeout": round(timeout * 1000),
         "application_name": "amplifier",
     }

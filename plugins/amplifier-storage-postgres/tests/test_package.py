@@ -64,7 +64,7 @@ def test_the_keys_of_the_readme_are_those_that_are_known() -> None:
         ({"dsn": "host=host pass hunter2"}, "it is no connection string of PostgreSQL"),
         ({"dsn": "host=host", "schema": 'a"; DROP'}, "is no name of small letters"),
         ({"dsn": "host=host", "pool": True}, "is not a number of connections"),
-        ({"dsn": "host=host", "connect_timeout": 1}, "connect_timeout: 1 is not within 2 and 3600 seconds"),
+        ({"dsn": "host=host", "connect_timeout": 0}, "connect_timeout: 0 is not within 0.05 and 3600 seconds"),
         ({"dsn": "host=host", "timeout": "1s"}, "is not within 0.05 and 3600 seconds"),
         ({"dsn": "host=host", "projects": ["/srv"]}, "give a mapping of names to folders"),
         ({"dsn": "host=host", "projects": {"a b": "/srv"}}, "is not a name of letters"),
@@ -76,6 +76,13 @@ def test_a_bad_configuration_is_refused_with_its_key(config: dict[str, Any], mes
     with pytest.raises(ValueError, match=re.escape(message)) as refused:
         open_postgres(config)
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("given", "taken"), [(0.3, 2), (1, 2), (2, 2), (2.6, 3)])
+def test_a_connection_is_waited_for_at_least_two_seconds_as_libpq_does(given: float, taken: int) -> None:
+    settings = read_settings({"dsn": "host=host", "listen_dsn": "host=near", "connect_timeout": given})
+    assert f"connect_timeout={taken}" in settings.dsn.split()
+    assert f"connect_timeout={taken}" in settings.listen_dsn.split()
 
 
 def test_a_password_comes_from_the_environment_and_shows_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:

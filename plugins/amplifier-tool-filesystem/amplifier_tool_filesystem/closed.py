@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 try:
     from amplifier_core.permissions.protected import fold, is_secret
-except ImportError:  # another kernel keeps no files from its tools
+except ModuleNotFoundError:  # another kernel keeps no files from its tools
 
     def fold(name: str) -> str:
         return name

@@ -23,11 +23,14 @@ EDITOR = "mcp.servers"
 """The capability with the servers of the editor: by name, as in `.mcp.json`."""
 
 
-def check_config(config: dict[str, Any]) -> None:
-    """Raise `ValueError`, with the key, for a configuration that cannot work."""
+def check_config(config: dict[str, Any]) -> list[str]:
+    """Return a warning for each server that cannot be started.
+
+    Raises `ValueError`, with the key, for a configuration that cannot work.
+    """
     from .config import read_config
 
-    read_config(config)
+    return [f"servers.{name}: {each.problem}" for name, each in read_config(config).servers.items() if each.problem]
 
 
 def config_schema() -> dict[str, Any]:

@@ -52,14 +52,20 @@ class ServerConfig(BaseModel):
             raise ValueError(f"the type {self.type} needs a {'command' if self.type == 'stdio' else 'url'}")
         if self.url is not None and not self.url.startswith(("http://", "https://", "${")):
             raise ValueError("url: must begin with https:// or http://")
-        if self.command is not None and "://" in self.command:
-            raise ValueError("command: is an address; a url stands alone, and begins with https:// or http://")
         return self
 
     @property
     def kind(self) -> str:
         """`stdio` or `http`."""
         return "http" if self.command is None else "stdio"
+
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be started, "" where nothing speaks against it: the other servers do without it."""
+        if self.command is not None and "://" in self.command:
+            return "command: is an address; a url stands alone, and begins with https:// or http://"
+        return ""
 
 
 class McpConfig(BaseModel):

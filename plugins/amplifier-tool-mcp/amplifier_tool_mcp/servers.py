@@ -71,7 +71,9 @@ def find_servers(config: McpConfig, folder: Path, editor: Mapping[str, Any]) -> 
     slugs: dict[str, str] = {}
     servers = []
     for each in found.values():
-        if each.config.enabled:
+        if each.config.enabled and each.config.problem:
+            problems.append(f"the MCP server {each.name}: {each.config.problem}")
+        elif each.config.enabled:
             trusted = each.config.trusted and _is_same(own.get(each.name), each.config)
             servers.append(replace(each, trusted=trusted, slug=make_slug(each.name, slugs)))
     return servers, problems
@@ -130,7 +132,7 @@ def read_scripts(argv: Sequence[str], folder: Path) -> dict[Path, str]:
 
     try:
         from amplifier_core.utils.scripts import find_scripts
-    except ImportError:  # another kernel has no such function
+    except ModuleNotFoundError:  # another kernel has none
         return {}
     found = {}
     for path in find_scripts(shlex.join(argv), str(folder), {}):

@@ -144,6 +144,20 @@ def test_settings_add_servers_to_a_bundle_and_switch_its_own_off(run: Any, home:
     assert said.startswith("Error: unknown tool 'mcp__theirs__echo'. Available: mcp__mine__echo")
 
 
+def test_a_server_of_the_settings_that_cannot_work_is_a_line_and_the_others_are_there(
+    run: Any, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers = {"mine": scripted(trusted=True), "typo": {"command": "htps://docs.example/mcp"}}
+    write_setting("user", "overrides.tool-mcp.config.servers", servers)
+    said, shown = run("call mcp__mine__echo hello", {})
+    assert said == "echo: hello\n"
+    assert "the MCP server typo: command: is an address; a url stands alone, and begins with https://" in shown
+    assert invoke(["mcp", "list"]) == exits.OK
+    out, err = capsys.readouterr()
+    assert "mine" in out
+    assert "the MCP server typo: command: is an address" in out + err
+
+
 def test_a_wrong_configuration_is_named_by_its_key(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

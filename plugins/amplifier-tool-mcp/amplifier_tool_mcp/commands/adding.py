@@ -56,7 +56,8 @@ def add(
     from amplifier_foundation.security.trust import changing_settings
     from amplifier_foundation.settings import write_setting
 
-    from ..config import NAME, read_config
+    from .. import check_config
+    from ..config import NAME
 
     refuse_in_session("mcp add")
     if trusted and scope != "user":
@@ -69,9 +70,11 @@ def add(
     given |= {"cwd": cwd, "timeout": timeout, "trusted": trusted}
     server = {key: value for key, value in given.items() if value}
     try:
-        read_config({"servers": {name: server}})
+        problems = check_config({"servers": {name: server}})
     except ValueError as error:
-        raise click.UsageError(str(error)) from None
+        problems = [str(error)]
+    if problems:
+        raise click.UsageError(problems[0])
     _refuse_secrets(server)
     with changing_settings():
         file = write_setting(scope, ("overrides", NAME, "config", "servers", name), server)
