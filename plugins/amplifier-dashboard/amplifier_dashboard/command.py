@@ -40,15 +40,18 @@ async def dashboard(ctx: click.Context, /, opens: bool, links: bool, **options: 
 
     from .desk import Desk
     from .running import find_pages
-    from .server import address_of, make_link, serving
+    from .server import make_link, serving
 
     refuse_in_session("dashboard")  # who has a link may approve calls
-    is_chosen = any(ctx.get_parameter_source(name) is not ParameterSource.DEFAULT for name in ("host", "port"))
-    config = _read_options(options)
     if links:
-        for address in find_pages(address_of(config, config.port) if is_chosen else None):
+        default = ParameterSource.DEFAULT
+        chosen = {name: options[name] for name in ("host", "port") if ctx.get_parameter_source(name) is not default}
+        if chosen.get("host") == "localhost":
+            chosen["host"] = "127.0.0.1"  # where such a page listens
+        for address in find_pages(**chosen):
             click.echo(make_link(address))
         return
+    config = _read_options(options)
     plugins = plugins_of(ctx)
     with Stopper() as stopper:
         async with use_inbox(plugins) as store:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from amplifier_core.errors import AmplifierError
 from amplifier_foundation.documents.files import locked_folder, write_whole
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
 
 
 class PageNotRunning(AmplifierError, LookupError):
-    """No page of this data folder runs at `address`, or none at all where it is None; `others` run."""
+    """No page of this data folder runs at `host` and `port`, of which None stands for any; `others` run."""
 
-    def __init__(self, address: str | None, others: list[str]) -> None:
-        self.address, self.others = address, others
-        where = "with this data folder" if address is None else f"at {address}"
+    def __init__(self, host: str | None, port: int | None, others: list[str]) -> None:
+        self.host, self.port, self.others = host, port, others
+        place = [host] if host is not None else []
+        place += [f"port {port}"] if port is not None else []
+        where = f"at {', '.join(place)}" if place else "with this data folder"
         remedy = f"Those that run: {', '.join(others)}" if others else "Start one with: amplifier dashboard"
         super().__init__(f"no page runs {where}. {remedy}")
 
@@ -36,12 +39,15 @@ def noted(address: str) -> Iterator[None]:
             _change({address: ""})
 
 
-def find_pages(address: str | None = None) -> list[str]:
-    """Return the addresses of the pages that run, or the given one alone. Raises `PageNotRunning`."""
-    pages = [*_read()]
-    if address not in (None, *pages) or not pages:
-        raise PageNotRunning(address, pages)
-    return pages if address is None else [address]
+def find_pages(host: str | None = None, port: int | None = None) -> list[str]:
+    """Return the addresses of the pages that run, or of those at a host or a port. Raises `PageNotRunning`."""
+    pages = {address: urlsplit(address) for address in _read()}
+    found = [
+        address for address, parts in pages.items() if host in (None, parts.hostname) and port in (None, parts.port)
+    ]
+    if not found:
+        raise PageNotRunning(host, port, [*pages])
+    return found
 
 
 def _change(pages: dict[str, str]) -> None:
@@ -52,8 +58,10 @@ def _change(pages: dict[str, str]) -> None:
 
 
 def _read() -> dict[str, str]:
-    """Return the addresses of the pages that run, with their processes."""
-    with suppress(OSError, ValueError):
+    """Return the addresses of the pages that run, with their processes; none of a file that says something else."""
+    with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
         noted = json.loads((data_home() / "dashboard" / "pages").read_text(encoding="utf-8"))
-        return {address: process for address, process in noted.items() if not is_gone(process)}
+        return {
+            address: process for address, process in noted.items() if urlsplit(address).port and not is_gone(process)
+        }
     return {}

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amplifier_foundation.cli import exits
+from amplifier_dashboard.running import noted
+from amplifier_foundation.cli import exits, invoke
 
 from .test_guard import Client
 
@@ -177,8 +178,43 @@ def test_each_page_that_runs_has_a_link_and_no_other(tmp_path: Path) -> None:
         assert ask_links(tmp_path, "--port", port).stdout.startswith(f"{addresses[1]}/?token=")
         wrong = ask_links(tmp_path, "--host", "127.0.0.2")
         assert (wrong.returncode, wrong.stdout) == (exits.NOT_FOUND, "")
-        assert f"no page runs at http://127.0.0.2:8790. Those that run: {', '.join(addresses)}\n" in wrong.stderr
+        assert f"no page runs at 127.0.0.2. Those that run: {', '.join(addresses)}\n" in wrong.stderr
     assert ask_links(tmp_path).returncode == exits.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("options", "places"),
+    [
+        ([], ["http://127.0.0.1:5", "http://[::1]:6", "https://192.0.2.1:7", "http://127.0.0.1:8"]),
+        (["--port", "6"], ["http://[::1]:6"]),
+        (["--port", "7"], ["https://192.0.2.1:7"]),
+        (["--host", "localhost"], ["http://127.0.0.1:5", "http://127.0.0.1:8"]),
+        (["--host", "127.0.0.1", "--port", "8"], ["http://127.0.0.1:8"]),
+        (["--host", "192.0.2.1"], ["https://192.0.2.1:7"]),
+    ],
+)
+def test_a_page_is_found_by_its_port_or_host_wherever_it_listens(
+    options: list[str], places: list[str], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ExitStack() as pages:
+        for address in ("http://127.0.0.1:5", "http://[::1]:6", "https://192.0.2.1:7", "http://127.0.0.1:8"):
+            pages.enter_context(noted(address))
+        assert invoke(["dashboard", "--link", *options]) == exits.OK
+        assert [line.partition("/?")[0] for line in capsys.readouterr().out.splitlines()] == places
+        assert invoke(["dashboard", "--link", *options, "--host", "127.0.0.1", "--port", "6"]) == exits.NOT_FOUND
+        assert "no page runs at 127.0.0.1, port 6. Those that run: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "5", '{"http://127.0.0.1:5": null}', '{"x": "y"}', '{"http://h:x": "1"}', "{"]
+)
+def test_an_odd_note_of_pages_is_none(content: str, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "dashboard").mkdir(mode=0o700, parents=True)
+    (home / "dashboard" / "pages").write_text(content, encoding="utf-8")
+    assert invoke(["dashboard", "--link"]) == exits.NOT_FOUND
+    assert "no page runs with this data folder" in capsys.readouterr().err
+    with noted("http://127.0.0.1:5"):
+        assert invoke(["dashboard", "--link"]) == exits.OK
 
 
 def test_a_page_that_was_killed_has_no_link(tmp_path: Path) -> None:
