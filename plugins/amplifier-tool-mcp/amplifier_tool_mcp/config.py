@@ -59,7 +59,6 @@ class ServerConfig(BaseModel):
         """`stdio` or `http`."""
         return "http" if self.command is None else "stdio"
 
-
     @property
     def problem(self) -> str:
         """Why it cannot be started, "" where nothing speaks against it: the other servers do without it."""

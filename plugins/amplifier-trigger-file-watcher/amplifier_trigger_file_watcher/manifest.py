@@ -87,6 +87,8 @@ class Manifest:
         self._recursive, self._abandoned = recursive, abandoned
         self._unread: list[str] = []
         self._rewritten: set[str] = set()
+        self._young: dict[str, int] = {}
+        """The `ctime` of files that were young at their last look."""
         self.links: set[str] = set()
         """Symbolic links, and files with another name: the system has no events of changes by that way."""
         self.counts = counts
@@ -164,8 +166,16 @@ class Manifest:
         return all(size <= SMALL_BYTES for size in sizes)
 
     def compare(self, paths: Iterable[str]) -> list[Change]:
-        """Return the differences of these files and of all files in these folders; `apply` takes one as known."""
-        changes = [change for path in sorted(self._candidates(paths)) if (change := self._difference(path))]
+        """Return the differences of these files and of all files in these folders; `apply` takes one as known.
+
+        A file that is named is read, whatever its facts: a write through a map may change its content alone.
+        """
+        asked = set(paths)
+        changes = [
+            change
+            for path in sorted(self._candidates(asked))
+            if (change := self._difference(path, is_named=path in asked))
+        ]
         gone = {self.files[path][:3]: path for path, kind, *_ in changes if kind == "deleted"}
         return [_add_origin(change, gone) for change in changes] if gone else changes
 
@@ -228,6 +238,7 @@ class Manifest:
         return True
 
     def _forget(self, path: str) -> None:
+        self._young.pop(path, None)
         if self.files.pop(path, None) is not None and self._index is not None:
             self._index.discard(path)
 
@@ -255,21 +266,24 @@ class Manifest:
                 elif self._recursive and counts(path + "/"):
                     folders.append(path + "/")
 
-    def _difference(self, path: str) -> Change | None:
+    def _difference(self, path: str, *, is_named: bool) -> Change | None:
         if self._abandoned():
             return None
         before, status = self.files.get(path), _stat_file(self._root + path)
         if status is None:
             return Change(path, "deleted", None) if before else None
-        after = _fingerprint(self._root + path, status, before)
+        after = _fingerprint(self._root + path, status, None if is_named else before)
+        changed_at, self._young[path] = before and (before.ctime or self._young.get(path)), status.st_ctime_ns
+        if after.ctime != UNSURE:
+            del self._young[path]
         if status.st_nlink > 1 or ((before is None or before.inode != after.inode) and self.is_link(path)):
             self.links.add(path)
         if before is None:
             return Change(path, "created", after)
         if after.content != before.content:
             return Change(path, "modified", after)
-        if after[:3] != before[:3]:
-            self._rewritten.add(path)
+        if after[:3] != before[:3] or changed_at not in (None, status.st_ctime_ns):
+            self._rewritten.add(path)  # an old time stamp may have been put back
         self.files[path] = after  # the next look need not read it
         return None
 

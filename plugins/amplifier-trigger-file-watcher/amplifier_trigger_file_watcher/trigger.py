@@ -219,9 +219,8 @@ class FileChangeTrigger:
     async def _compare(self, paths: list[str]) -> list[Change]:
         """Return the differences of these paths, and the paths that fire again."""
         appeared = self._detector.take_appeared(paths)
-        if any(map(self._scope.is_rules_file, paths)):
-            return await self._compare_by_new_rules()
-        changes = await self._look(paths)
+        has_new_rules = any(map(self._scope.is_rules_file, paths))
+        changes = await (self._compare_by_new_rules() if has_new_rules else self._look(paths))
         below = self._repeats.find_below([path for path in appeared if path.endswith("/")])
         unsure = self._manifest.take_rewritten()
         if "" in appeared:  # events were lost: deleted files may have been there meanwhile
