@@ -29,12 +29,12 @@ class FilesystemConfig(BaseModel):
     max_bytes: Annotated[
         int,
         BeforeValidator(lambda value: math.ceil(value) if isinstance(value, float) and math.isfinite(value) else value),
-        Field(ge=1, description="Bytes of a file for one read_file."),
-    ] = 256 * 1024
+        Field(ge=1, description="Bytes for one read_file, as JSON; keep it below the loop's max_result_chars."),
+    ] = 190_000
     max_image_bytes: Annotated[int, Field(ge=1, description="Bytes of an image for one read_file.")] = 3_750_000
     read_before_write: Annotated[
         bool,
-        Field(description="Whether a session must have read an existing file, as it is now, before it changes it."),
+        Field(description="Whether a session must have read from an existing file, as it is now, before a change."),
     ] = False
     grep_timeout: Annotated[
         float, Field(gt=0, allow_inf_nan=False, description="Seconds until a search is stopped.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .failures import FileToolError, InvalidInput
 from .images import LONGEST_SIDE, Reply, find_media_type, make_block, measure
+from .reading import cut_json, json_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +48,7 @@ def show_notebook(
 ) -> Reply:
     """Return the cells from number `offset` on, at most `limit`, as text, with the images of their outputs.
 
-    Of more than `max_bytes`, the first whole cells are shown; `truncated` if there are more.
+    Of more than `max_bytes` as JSON, the first whole cells are shown; `truncated` if there are more.
     """
     cells, page = notebook["cells"], Page(max_image_bytes)
     if offset > 1 and offset > len(cells):
@@ -55,11 +56,11 @@ def show_notebook(
     shown, left, count = list[str](), max_bytes, 0
     for number, cell in enumerate(cells[offset - 1 :][:limit], offset):
         data = page.show_cell(number, cell).encode("utf-8", "replace")
-        if len(data) > left:
+        if json_size(data) > left:
             if not count:
-                shown.append(data[:max_bytes].decode("utf-8", "ignore"))
+                shown.append(cut_json(data, max_bytes).decode("utf-8", "ignore"))
             break
-        left, count = left - len(data), count + 1
+        left, count = left - json_size(data + b"\n"), count + 1
         shown.append(data.decode())
     content = "\n".join(shown)
     output = {"file_path": str(path), "content": content, "lines": content.count("\n") + bool(content)}

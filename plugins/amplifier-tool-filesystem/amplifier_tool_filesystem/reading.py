@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from .failures import FileToolError, InvalidInput
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 HEAD = 8192
 """Bytes at the start of a file; a NUL among them means that it is binary, as in git."""
 _CHUNK = 64 * 1024
+_ESCAPED = tuple(b'\n\r\t"\\\b\f'[at : at + 1] for at in range(7))
 
 
 def read_lines(
@@ -20,8 +22,8 @@ def read_lines(
 ) -> tuple[dict[str, Any], int]:
     """Return lines of an open file as the output of the tool, and their bytes.
 
-    Of more than `max_bytes`, the whole lines are returned, or else the first bytes; `truncated` if the file goes on.
-    Bytes besides UTF-8 are replaced; `invalid_utf8` then.
+    Of more than `max_bytes` as JSON, the whole lines are returned, or else the first bytes; `truncated` if the file
+    goes on. Bytes besides UTF-8 are replaced; `invalid_utf8` then.
     """
     invalid = False
     if is_binary(stream):
@@ -47,6 +49,16 @@ def is_binary(stream: BinaryIO) -> bool:
     return b"\0" in head
 
 
+def json_size(data: bytes) -> int:
+    """Return the bytes of a text within JSON: a line end, a tab, a quote or a backslash takes two."""
+    return len(data) + sum(map(data.count, _ESCAPED))
+
+
+def cut_json(data: bytes, most: int) -> bytes:
+    """Return the first bytes of a text that take at most `most` bytes within JSON, and one at least."""
+    return data[: max(1, bisect_right(range(len(data) + 1), most, key=lambda end: json_size(data[:end])) - 1)]
+
+
 def _skip_lines(stream: BinaryIO, count: int) -> None:
     """Move behind `count` lines, or to the end; lines of any length cost no memory."""
     position = 0
@@ -60,9 +72,10 @@ def _skip_lines(stream: BinaryIO, count: int) -> None:
 
 def _cut_lines(data: bytes, limit: int | None, max_bytes: int) -> tuple[bytes, bool]:
     """Return the first lines of `data` within both limits, and whether more follows."""
-    truncated = len(data) > max_bytes
+    truncated = json_size(data) > max_bytes
     if truncated:
-        data = data[: data.rfind(b"\n", 0, max_bytes) + 1 or max_bytes]
+        data = cut_json(data, max_bytes)
+        data = data[: data.rfind(b"\n") + 1 or len(data)]
     limit = None if limit is None else min(limit, len(data) + 1)
     lines = data.split(b"\n", limit) if limit is not None else []
     if limit is not None and len(lines) > limit and lines[-1]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import stat
 import subprocess
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amplifier_core import HookResult
+from amplifier_core import HookResult, ModuleCoordinator
+from amplifier_loop_basic.config import LoopConfig
+from amplifier_tool_filesystem import mount
 from amplifier_tool_filesystem.folder import Folder
 from amplifier_tool_filesystem.locking import run_to_end
 from amplifier_tool_filesystem.writing import write_file
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from amplifier_core import ModuleCoordinator, ToolResult
+    from amplifier_core import ToolResult
 
     Call = Callable[..., Awaitable[Any]]  # of a ToolResult, whose output may be anything
 
@@ -99,6 +102,24 @@ async def test_a_file_of_exactly_the_limit_is_not_cut(work: Path, call: Call) ->
     (work / "a").write_text("x" * 64)
     output = (await call("read_file", file_path="a")).output
     assert (len(output["content"]), output["truncated"]) == (64, False)
+
+
+@pytest.mark.parametrize("line", ['{"a": "\\\\n"}\n', "\n", "plain text of a line\n", "ä\x01\t\n"])
+async def test_each_part_of_a_long_file_is_whole_for_a_loop_and_tells_that_it_goes_on(work: Path, line: str) -> None:
+    (work / "a").write_text(line * (400_000 // len(line)))
+    coordinator = ModuleCoordinator(session_id="test")
+    coordinator.register_capability("session.working_dir", str(work))
+    await mount(coordinator)
+    read, texts, offset, goes_on = coordinator.get("tools", "read_file"), list[str](), 1, True
+    while goes_on:
+        result = await read.execute({"file_path": "a", "offset": offset})
+        shown = result.get_serialized_output()
+        assert len(shown) <= LoopConfig().max_result_chars
+        told = json.loads(shown)
+        texts.append(result.output["content"])
+        offset, goes_on = offset + told["lines"], told["truncated"]
+    assert len(texts) > 1
+    assert "".join(texts) == (work / "a").read_text()
 
 
 async def test_a_long_line_is_cut_between_characters(work: Path, call: Call) -> None:
