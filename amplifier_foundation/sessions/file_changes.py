@@ -4,8 +4,9 @@ The folder `undo/SESSION` of the data folder has `changes.jsonl`, a line for eac
 their digest, small ones compressed. Both are durable before the file changes. A line names the digests of the file
 before and after, so it needs no second line: after a kill, the file itself tells whether it was changed.
 
-The contents of files whose names say that they hold secrets are never kept, nor those larger than `LARGEST`. When all
-contents exceed the setting `retention.undo`, the oldest go.
+The contents of files whose names say that they hold secrets are never kept, nor those larger than `LARGEST`. Of a large
+file, those that the turn itself wrote are left out: a turn is undone as a whole. When all contents exceed the setting
+`retention.undo`, the oldest go; a session that loses some of its own says so.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import os
 import re
 from contextlib import contextmanager, suppress
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from amplifier_core.frozen import frozen, slotted
@@ -24,10 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from amplifier_core.transcript import Message
+
 LARGEST = 64 * 1024 * 1024
 """Bytes of the largest file whose content is kept."""
 LARGEST_PACKED = 1024 * 1024
 """Bytes of the largest content that is compressed: the session waits, and 10 MB of text take 0.3 s."""
+LARGEST_STEP = 200_000
+"""Bytes of the largest content that is kept between two changes of one turn: for the page, which compares no larger."""
 SWEEP_AFTER = 16 * 1024 * 1024
 """Bytes that a session keeps between two looks at the bound."""
 JOURNAL = "changes.jsonl"
@@ -59,16 +65,19 @@ class FileChange:
 
 @slotted
 class FileChanges:
-    """The changes that one session makes; `count_messages` returns the length of its history."""
+    """The changes that one session makes; `read_history` returns its messages."""
 
     session_id: str
-    count_messages: Callable[[], int] = lambda: 0
+    read_history: Callable[[], Sequence[Message]] = tuple
+    _last: dict[str, tuple[int, str | None]] = field(default_factory=dict)
+    """The last change of each file: the number of messages at that time, and the digest of what it left."""
     _limit: int | None = None
     _bound: int = 0
     """Bytes that all sessions may keep: a project may keep nothing for its own, but takes nothing from others."""
     _fresh: int = SWEEP_AFTER
     """Bytes since the last look at the bound; the first change looks."""
     _is_failing: bool = False
+    _has_lost: bool = False
 
     async def keep(self, path: str, after: str | None, before: bytes | None = None) -> None:
         """Keep what the file at a real path holds now, durably; `after` is the digest of what it becomes.
@@ -77,11 +86,17 @@ class FileChanges:
         """
         import asyncio
 
+        from .history import is_user_turn
+
         if not _ID.fullmatch(self.session_id):
             return
         try:
-            at = self.count_messages()
-            await asyncio.shield(asyncio.to_thread(self._keep, path, after, before, at))
+            history = self.read_history()
+            at, (last, own) = len(history), self._last.get(path, (0, None))
+            if any(map(is_user_turn, history[last:at])):  # of an earlier turn
+                own = None
+            await asyncio.shield(asyncio.to_thread(self._keep, path, after, before, at, own))
+            self._last[path] = at, after
         except Exception as error:
             if not self._is_failing:
                 import logging
@@ -89,7 +104,7 @@ class FileChanges:
                 logging.getLogger(__name__).warning("changes of files cannot be undone from now on: %s", error)
             self._is_failing = True
 
-    def _keep(self, path: str, after: str | None, before: bytes | None, at: int) -> None:
+    def _keep(self, path: str, after: str | None, before: bytes | None, at: int, own: str | None) -> None:
         if self._limit is None:
             from ..documents.sizes import size_of
             from ..settings import read_settings, read_user_settings
@@ -98,11 +113,19 @@ class FileChanges:
             self._limit, self._bound = size_of(own), max(size_of(own), size_of(users))
         if not self._limit:
             return
-        kept = record(self.session_id, path, after, before=before, at=at)
-        self._fresh += kept
+        self._fresh += record(self.session_id, path, after, before=before, at=at, own=own)
         if self._fresh >= SWEEP_AFTER:
             self._fresh = 0
-            bound_contents(self._bound)
+            if self.session_id in bound_contents(self._bound) and not self._has_lost:
+                import logging
+
+                self._has_lost = True
+                logging.getLogger(__name__).warning(
+                    "the first changes of session %s cannot be undone any more: what files held before all changes "
+                    "takes more than %d bytes. Raise retention.undo in your settings to keep more",
+                    self.session_id,
+                    self._bound,
+                )
 
 
 def record(
@@ -114,14 +137,18 @@ def record(
     at: int = 0,
     undoes: Sequence[str] = (),
     batch: str = "",
+    own: str | None = None,
 ) -> int:
-    """Keep a content and add the line of a change, durably; return the bytes of the content that are new."""
+    """Keep a content and add the line of a change, durably; return the bytes of the content that are new.
+
+    `own` is the digest of what the same turn wrote to the file; that is kept up to `LARGEST_STEP`.
+    """
     from datetime import UTC, datetime
     from secrets import token_hex
 
     folder = make_private(_folder_of(session_id))
     mode, data, lost = _read_now(path, before)
-    digest, size = (None, 0) if data is None else _keep_content(folder, data)
+    digest, size = (None, 0) if data is None else _keep_content(folder, data, own)
     about: dict[str, object] = {"id": token_hex(8), "path": path, "before": digest, "after": after, "mode": mode}
     about |= {"time": datetime.now(UTC).isoformat(), "at": at}
     more = {"undoes": list(undoes), "batch": batch, "lost": lost}
@@ -174,9 +201,9 @@ def forget_changes(session_ids: Iterable[str]) -> None:
             shutil.rmtree(_folder_of(session_id), ignore_errors=True)
 
 
-def bound_contents(limit: int) -> None:
-    """Delete the oldest contents of all sessions until they are within `limit` bytes."""
-    found = []
+def bound_contents(limit: int) -> set[str]:
+    """Delete the oldest contents of all sessions until they are within `limit` bytes; return whose have gone."""
+    found, losing = [], set[str]()
     for path in (data_home() / "undo").glob("*/*"):
         if path.name != JOURNAL:
             with suppress(OSError):
@@ -187,7 +214,9 @@ def bound_contents(limit: int) -> None:
         if total <= limit:
             break
         path.unlink(missing_ok=True)
+        losing.add(path.parent.name)
         total -= size
+    return losing
 
 
 def digest_file(path: str) -> str | None:
@@ -234,13 +263,15 @@ def _read_now(path: str, before: bytes | None) -> tuple[int | None, bytes | None
         return None, None, ""
 
 
-def _keep_content(folder: Path, data: bytes) -> tuple[str, int]:
+def _keep_content(folder: Path, data: bytes, own: str | None) -> tuple[str, int]:
     """Write a content that is not kept yet, durably; return its digest, and the bytes that are new."""
     import zlib
     from hashlib import sha256
     from secrets import token_hex
 
     digest = sha256(data).hexdigest()
+    if digest == own and len(data) > LARGEST_STEP:
+        return digest, 0
     path = folder / digest
     with suppress(FileNotFoundError):
         os.utime(path)  # the oldest go first

@@ -102,7 +102,7 @@ class AgentSpawner:
         if self.store is not None:
             notes = ChildNotes(self.store, session_id)
             capabilities |= {"session.children": notes.children, "session.annotate": notes.annotate}
-            capabilities["session.undo"] = FileChanges(session_id, self._count_messages)
+            capabilities["session.undo"] = FileChanges(session_id, self._read_history)
         keeps_documents = hasattr(self.store, "write_documents")  # not `isinstance`: Python 3.12 asks no `__getattr__`
         if self.router is None and not keeps_documents:
             return capabilities
@@ -118,9 +118,9 @@ class AgentSpawner:
             capabilities["documents"] = documents
         return capabilities
 
-    def _count_messages(self) -> int:
+    def _read_history(self) -> Sequence[Message]:
         session = self.session() if self.session is not None else None
-        return len(session.transcript) if session is not None else 0
+        return session.transcript if session is not None else ()
 
     async def spawn(
         self,
