@@ -1,7 +1,7 @@
 """Take back changes of files by sessions: find the changes that count, and restore what was there before.
 
 A file's changes are a chain: each begins with the content that the one before it left. Where the chain has a gap,
-somebody else wrote the file in between. An undo is a change itself, which names those that it takes back; an undo of an
+somebody else wrote the file in between, or a command or a hook of the session. An undo is a change itself, which names those that it takes back; an undo of an
 undo makes these count again.
 """
 
@@ -115,7 +115,7 @@ def plan_undo(chain: Chain, chosen: set[str]) -> Step | None:
     if any(each.id not in chosen and not each.undoes for each in later):
         return replace(step, problem="a later turn changed it again; undo that first")
     if chain.gap > chain.changes.index(first):
-        return replace(step, problem="somebody else has changed it since")
+        return replace(step, problem="somebody else, a command or a hook, such as a formatter, has changed it since")
     return step
 
 

@@ -131,7 +131,7 @@ def test_a_file_that_somebody_else_changed_stays_and_so_do_all_others_without_fo
     session = turns(told, "put a.txt one", "put b.txt two")
     (work / "a.txt").write_text("mine\n")
     code, _, err = told("session", "undo", session, "--all", "--yes")
-    assert code == exits.CONFLICT and f"{work}/a.txt: somebody else has changed it since" in err
+    assert code == exits.CONFLICT and f"{work}/a.txt: somebody else, a command or a hook" in err
     assert ((work / "a.txt").read_text(), (work / "b.txt").read_text()) == ("mine\n", "two\n")
     assert told("session", "undo", session, "--all", "--force", "--yes")[0] == exits.OK
     assert ((work / "a.txt").read_text(), (work / "b.txt").exists()) == ("old\n", False)

@@ -254,6 +254,8 @@ class FileActions:
 
     def _resolve(self, tool: str, given: str) -> InnerPath:
         """Return the path without links. Raises `NotPermitted`: a link may have changed since the call was decided."""
+        if tool in WRITING and given.endswith("/"):
+            raise InvalidInput(f"{given!r} names a folder; name a file, without '/' at its end")
         path, gate = self._folder.resolve(given), getattr(self._coordinator, "permissions", None)
         if gate is not None:
             about = {"file_path": "/".join(path.parts)}, {"file_path": kind_of(tool)}

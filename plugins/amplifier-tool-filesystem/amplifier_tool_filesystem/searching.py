@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from codecs import BOM_UTF8
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -149,7 +150,7 @@ def _find_matches(folder: Folder, found: Found, pattern: re.Pattern[str]) -> Ite
         number = 0
         while piece := stream.readline(LINE_LIMIT):
             number += 1
-            text = piece.rstrip(b"\r\n").decode("utf-8", "replace")
+            text = piece.removeprefix(BOM_UTF8 if number == 1 else b"").rstrip(b"\r\n").decode("utf-8", "replace")
             while piece and not piece.endswith(b"\n"):  # the rest of a longer line
                 piece = stream.readline(LINE_LIMIT)
             if pattern.search(text):

@@ -70,6 +70,9 @@ def replace_text(text: str, path: InnerPath, old: str, new: str, replace_all: bo
     count = text.count(old)
     if count == 0:
         hint = "; cells of a notebook are changed with edit_notebook" if str(path).endswith(".ipynb") else ""
+        if old.replace("\r\n", "\n") in text.replace("\r\n", "\n"):
+            ends = ("\\n", "\\r\\n") if "\r\n" in old else ("\\r\\n", "\\n")
+            hint = f". Only line ends differ: lines end in {ends[0]} there, and in {ends[1]} in old_string"
         raise FileToolError("NoMatch", f"old_string is not in {path}; read the file and give its exact text{hint}")
     overlaps = text.find(old, text.find(old) + 1) >= 0
     if overlaps and not replace_all:

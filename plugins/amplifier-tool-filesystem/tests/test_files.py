@@ -257,6 +257,27 @@ async def test_what_is_not_in_the_file_cannot_be_replaced(work: Path, call: Call
     assert problem(result) == ("NoMatch", "old_string is not in a; read the file and give its exact text")
 
 
+@pytest.mark.parametrize(
+    ("text", "old", "ends"),
+    [
+        (b"one\r\ntwo\r\n", "one\ntwo\n", r"lines end in \r\n there, and in \n in old_string"),
+        (b"one\ntwo\n", "one\r\ntwo", r"lines end in \n there, and in \r\n in old_string"),
+    ],
+)
+async def test_an_edit_that_misses_line_ends_alone_names_them(
+    work: Path, call: Call, text: bytes, old: str, ends: str
+) -> None:
+    (work / "a").write_bytes(text)
+    result = await call("edit_file", file_path="a", old_string=old, new_string="x")
+    assert problem(result)[1].endswith(f"give its exact text. Only line ends differ: {ends}")
+
+
+async def test_a_path_that_names_a_folder_is_not_written(work: Path, call: Call) -> None:
+    result = await call("write_file", file_path="trail/", content="x")
+    assert problem(result) == ("InvalidInput", "'trail/' names a folder; name a file, without '/' at its end")
+    assert names(work) == []
+
+
 async def test_an_edit_that_changes_nothing_is_refused(work: Path, call: Call) -> None:
     (work / "a").write_text("text")
     assert problem(await call("edit_file", file_path="a", old_string="t", new_string="t"))[0] == "InvalidInput"

@@ -112,6 +112,12 @@ async def test_matching_lines_are_listed_with_their_numbers(tree: Path, call: Ca
     }
 
 
+async def test_the_mark_at_the_start_of_a_file_is_no_part_of_its_first_line(work: Path, call: Call) -> None:
+    (work / "marked.cs").write_bytes(b"\xef\xbb\xbfusing one\nusing two\n")
+    found = (await call("grep", pattern="^using")).output["matches"]
+    assert [(each["line"], each["text"]) for each in found] == [(1, "using one"), (2, "using two")]
+
+
 async def test_case_is_ignored_when_asked_for(tree: Path, call: Call) -> None:
     assert (await call("grep", pattern="THIS", path="a.txt")).output["count"] == 0
     assert (await call("grep", pattern="THIS", path="a.txt", ignore_case=True)).output["count"] == 1
