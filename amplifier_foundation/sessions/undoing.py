@@ -1,8 +1,8 @@
 """Take back changes of files by sessions: find the changes that count, and restore what was there before.
 
 A file's changes are a chain: each begins with the content that the one before it left. Where the chain has a gap,
-somebody else wrote the file in between, or a command or a hook of the session. An undo is a change itself, which names those that it takes back; an undo of an
-undo makes these count again.
+somebody else wrote the file in between, or a command or a hook of the session. An undo is a change itself, which names
+those that it takes back; an undo of an undo makes these count again.
 """
 
 from __future__ import annotations

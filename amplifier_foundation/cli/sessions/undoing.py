@@ -35,7 +35,7 @@ MOST_LINES = 200
 @click.option("--all", "which", flag_value="all", help="All turns.")
 @click.option("--redo", "which", flag_value="redo", help="Take back the last undo.")
 @click.option("--descendants", is_flag=True, help="Include the changes of the sessions below it.")
-@click.option("--force", is_flag=True, help="Also restore files that somebody else, a command or a hook has changed since.")
+@click.option("--force", is_flag=True, help="Also restore files that others, commands or hooks have changed since.")
 @click.option("--dry-run", is_flag=True, help="Show what would be restored, and restore nothing.")
 @yes_option
 @json_option
@@ -54,8 +54,8 @@ async def undo(
 ) -> None:
     """Restore the files that a session has changed with its file tools.
 
-    It shows the differences first. Files that somebody else, a command or a hook has changed since are refused, and then
-    none is restored.
+    It shows the differences first. Files that others, commands or hooks have changed since are refused, and then none
+    is restored.
     """
     from ...sessions.lineage import read_below
     from ...sessions.presence import as_it_is
