@@ -141,11 +141,7 @@ async def test_an_error_of_a_server_over_http_is_no_loss_and_an_answer_that_brea
         def log_message(self, format: str, *about: Any) -> None:
             """Says nothing."""
 
-    about = {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {"tools": {}},
-        "serverInfo": {"name": "x", "version": "1"},
-    }
+    about = {"name": "scripted", "version": "1"}
     answers: dict[str, Any] = {
         "server/discover": {"error": {"code": -32601, "message": "Method not found"}},
         "initialize": {"result": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}},
@@ -154,7 +150,7 @@ async def test_an_error_of_a_server_over_http_is_no_loss_and_an_answer_that_brea
         "tools/call": {"error": {"code": -32000, "message": "the disk is full"}},
     }
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server.daemon_threads = False  # they end with their connections, before the test
     with server:
         Thread(target=server.serve_forever, args=(0.01,)).start()
         try:
