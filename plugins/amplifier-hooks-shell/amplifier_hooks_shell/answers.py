@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from .config import GUARDS
@@ -18,6 +19,18 @@ LONGEST = 10_000
 _STOPS = ("Stop", "SubagentStop")
 _TELLING = ("UserPromptSubmit", "SessionStart")
 """The events whose commands tell the model what they print."""
+_KEYS = {
+    *("continue", "stopReason", "suppressOutput", "systemMessage", "terminalSequence"),
+    *("decision", "reason", "hookSpecificOutput"),
+}
+"""The keys of an answer in Claude Code; some have no effect here."""
+_SPECIAL_KEYS = {
+    "PreToolUse": {
+        *("hookEventName", "permissionDecision", "permissionDecisionReason", "updatedInput", "additionalContext"),
+    },
+    "UserPromptSubmit": {"hookEventName", "additionalContext", "sessionTitle", "suppressOriginalPrompt"},
+}
+"""Those of `hookSpecificOutput`, by event."""
 _DECISIONS = {"approve": "", "allow": "", "block": "deny", "deny": "deny", "ask": "ask", "": ""}
 
 
@@ -107,6 +120,8 @@ def _read_output(event: str, name: str, text: str) -> Answer:
     special = _take(output, "hookSpecificOutput", dict) or {}
     if special.get("hookEventName", event) != event:
         raise JunkError(f"it is about {special['hookEventName']}")
+    if event in GUARDS:  # what is unknown may be a misspelt denial
+        _check_keys(event, output, special)
     answer = _decide(event, name, output, special)
     if context := _take(special, "additionalContext", str):
         answer.context.append(cut(context))
@@ -115,6 +130,17 @@ def _read_output(event: str, name: str, text: str) -> Answer:
     if _take(output, "continue", bool) is False:
         answer.stop = cut(_take(output, "stopReason", str) or f"{name} ended the turn")
     return answer
+
+
+def _check_keys(event: str, output: dict[str, Any], special: dict[str, Any]) -> None:
+    """Raise `JunkError` for a key of a guard's answer that has no meaning where it stands."""
+    inside = _SPECIAL_KEYS[event]
+    for given, known, others, place in ((output, _KEYS, inside, "into"), (special, inside, _KEYS, "beside")):
+        for key in sorted(given.keys() - known):
+            if key in others:
+                raise JunkError(f"'{key}' belongs {place} 'hookSpecificOutput'")
+            close = get_close_matches(key, known | others, n=1)
+            raise JunkError(f"unknown key '{key}'" + (f"; did you mean '{close[0]}'?" if close else ""))
 
 
 def _decide(event: str, name: str, output: dict[str, Any], special: dict[str, Any]) -> Answer:

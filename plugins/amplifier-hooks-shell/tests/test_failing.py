@@ -24,6 +24,11 @@ FAILURES = [
     ("echo '{\"decision\": 7}'", "printed what is no answer ('decision' is no str)"),
     ('echo \'{"hookSpecificOutput": {"hookEventName": "Stop"}}\'', "printed what is no answer (it is about Stop)"),
     ('echo \'{"hookSpecificOutput": {"updatedInput": []}}\'', "'updatedInput' is no dict"),
+    ('echo \'{"decison": "block"}\'', "printed what is no answer (unknown key 'decison'; did you mean 'decision'?)"),
+    ('echo \'{"permissionDecision": "deny"}\'', "('permissionDecision' belongs into 'hookSpecificOutput')"),
+    ('echo \'{"hookSpecificOutput": {"permissionDecison": "deny"}}\'', "did you mean 'permissionDecision'?"),
+    ('echo \'{"hookSpecificOutput": {"decision": "block"}}\'', "('decision' belongs beside 'hookSpecificOutput')"),
+    ("echo '{\"ok\": false}'", "printed what is no answer (unknown key 'ok')"),
     ("yes", "printed more than 1048576 bytes, and was killed"),
     ("yes >&2", "printed more than 1048576 bytes, and was killed"),
 ]
@@ -51,6 +56,18 @@ async def test_a_guard_may_be_told_to_let_calls_through(
 
 async def test_a_prompt_whose_guard_fails_is_refused(make: Any) -> None:
     assert "ended with the exit code 1" in await make(UserPromptSubmit="exit 1").execute("hello")
+
+
+async def test_a_prompt_whose_guard_misspells_its_denial_is_refused(make: Any) -> None:
+    said = await make(UserPromptSubmit='echo \'{"decison": "block"}\'').execute("hello")
+    assert "unknown key 'decison'; did you mean 'decision'?" in said
+
+
+async def test_keys_of_claude_code_without_an_effect_here_are_an_answer(make: Any, work: Path) -> None:
+    prompt = '{"suppressOutput": true, "terminalSequence": "", "hookSpecificOutput": {"sessionTitle": "one"}}'
+    call = '{"continue": true, "suppressOutput": true, "hookSpecificOutput": {"hookEventName": "PreToolUse"}}'
+    await make(UserPromptSubmit=f"echo '{prompt}'", PreToolUse=f"echo '{call}'").execute("write a.txt")
+    assert (work / "a.txt").exists()
 
 
 async def test_a_command_that_is_no_guard_fails_in_the_open(make: Any, work: Path, answers: Any) -> None:
