@@ -55,11 +55,13 @@ async def fetch(url: Url, config: WebConfig, may_follow: Callable[[Url, Url], No
 
 
 async def ask(url: Url, config: WebConfig) -> Fetched | str:
-    """Return the page, or where it has moved."""
+    """Return the page, or where it has moved. Raises `FetchError`."""
+    is_answering = False
     target = httpcore.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target)
     headers = [("Host", url.server), *_HEADERS]
     try:
         async with make_pool(url, config) as pool, pool.stream("GET", target, headers=headers) as response:
+            is_answering = True
             about = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
             if response.status in _REDIRECTS and "location" in about:
                 return about["location"]
@@ -71,6 +73,8 @@ async def ask(url: Url, config: WebConfig) -> Fetched | str:
     except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError, OSError) as error:
         text = str(error).strip() or type(error).__name__
         shown = "".join(each for each in text if each.isprintable())[:200]
+        if is_answering:
+            raise _broken_off(url, shown) from None
         raise FetchError("ConnectionFailed", f"{url.server} cannot be reached ({shown}); check the address") from None
 
 
@@ -121,28 +125,54 @@ async def unpack(url: Url, headers: dict[str, str], body: AsyncIterator[bytes], 
     packing = headers.get("content-encoding", "identity").strip().lower() or "identity"
     if packing not in ("identity", "gzip", "x-gzip", "deflate"):
         raise FetchError("UnsupportedEncoding", f"{url.shown} is packed as {packing[:50]!r}, which nobody asked for")
-    unpacked = None if packing == "identity" else zlib.decompressobj(zlib.MAX_WBITS | 32)
+    unpacker = None if packing == "identity" else _Unpacker(packing)
     size = 0
     if headers.get("content-length", "").isdecimal() and int(headers["content-length"]) > limit:
         raise _too_large(url, limit)
     try:
         async for chunk in body:
-            if unpacked is not None:
-                try:
-                    piece = unpacked.decompress(chunk, limit - size + 1)
-                except zlib.error:
-                    if size or packing != "deflate":
-                        raise
-                    unpacked = zlib.decompressobj(-zlib.MAX_WBITS)  # some servers leave out its header
-                    piece = unpacked.decompress(chunk, limit - size + 1)
-            else:
-                piece = chunk
+            piece = chunk if unpacker is None else unpacker.unpack(chunk, limit - size + 1)
             size += len(piece)
             if size > limit:
                 raise _too_large(url, limit)
             yield piece
     except zlib.error as error:
         raise FetchError("UnsupportedEncoding", f"{url.shown} is no valid {packing}: {error}") from None
+    if unpacker is not None and not unpacker.is_whole:
+        raise _broken_off(url, f"its {packing} has no end")
+
+
+class _Unpacker:
+    """Unpacks a body in chunks: gzip of one or more members, or deflate with or without its header."""
+
+    def __init__(self, packing: str) -> None:
+        self._stream = zlib.decompressobj(zlib.MAX_WBITS | 32)
+        self._may_lack_header = packing == "deflate"
+        self.is_whole = True
+        """Whether the end has come, or nothing at all."""
+
+    def unpack(self, chunk: bytes, most: int) -> bytes:
+        """Return what a chunk unpacks to, at most `most` bytes. Raises `zlib.error`."""
+        found = b""
+        while chunk and len(found) < most:
+            if self._stream.eof:
+                if not chunk.startswith(b"\x1f"):  # padding
+                    break
+                self._stream = zlib.decompressobj(zlib.MAX_WBITS | 32)
+            try:
+                found += self._stream.decompress(chunk, most - len(found))
+            except zlib.error:
+                if not self._may_lack_header:
+                    raise
+                self._stream = zlib.decompressobj(-zlib.MAX_WBITS)  # some servers leave it out
+                found += self._stream.decompress(chunk, most - len(found))
+            self._may_lack_header = False
+            self.is_whole, chunk = self._stream.eof, self._stream.unused_data
+        return found
+
+
+def _broken_off(url: Url, why: str) -> FetchError:
+    return FetchError("ConnectionFailed", f"{url.shown} broke off before its end ({why}); try again")
 
 
 def _too_large(url: Url, limit: int) -> FetchError:

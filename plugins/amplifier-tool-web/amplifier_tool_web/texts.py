@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 LONGEST = 10_000_000
 """Characters of a text."""
+DEEPEST = 100
+"""Elements in each other that are converted: what is deeper would grow with each of them."""
 MEMORY, SECONDS = 1024**3, 60
 """Bytes and processor seconds of the process that converts a page."""
 HTML = ("text/html", "application/xhtml+xml")
@@ -122,7 +124,11 @@ def main(url: str) -> None:
     from html_to_markdown import ConversionOptions, PreprocessingOptions, convert
 
     options = ConversionOptions(
-        base_url=url, extract_metadata=False, preprocessing=PreprocessingOptions(enabled=False), max_depth=100
+        base_url=url, extract_metadata=False, preprocessing=PreprocessingOptions(enabled=False), max_depth=DEEPEST
     )
-    text = convert(sys.stdin.read(), options).content or ""
-    sys.stdout.write(re.sub(r"\(data:[^)\s]*\)", "(data:…)", text)[:LONGEST])
+    converted = convert(sys.stdin.read(), options)
+    sys.stdout.write(re.sub(r"\(data:[^)\s]*\)", "(data:…)", converted.content or "")[:LONGEST])
+    if any("depth limit" in each.message for each in converted.warnings):
+        sys.stdout.write(
+            f"\n[Parts of the page are missing: they stand in more than {DEEPEST} elements, one in the other.]"
+        )

@@ -67,7 +67,10 @@ def read_url(given: str) -> Url:
 
 def follow(url: Url, location: str) -> Url:
     """Return where a redirect leads. Raises `FetchError`, also for one from https to http."""
-    target = read_url(urljoin(str(url), location.strip()))
+    try:
+        target = read_url(urljoin(str(url), location.strip()))
+    except ValueError as error:
+        raise FetchError("InvalidInput", f"{url.shown} redirects to what is not a URL: {error}") from None
     if url.scheme == "https" and target.scheme == "http":
         raise FetchError("Refused", f"{url.shown} redirects from https to http, which anybody can change on the way")
     return target

@@ -167,6 +167,8 @@ async def test_too_large_pages_are_refused_however_they_come(server: Server, fet
     ("packing", "body"),
     [
         ("gzip", gzip.compress(b"packed", mtime=0)),
+        ("gzip", gzip.compress(b"pack", mtime=0) + gzip.compress(b"ed", mtime=0)),
+        ("gzip", gzip.compress(b"packed", mtime=0) + bytes(512)),
         ("deflate", zlib.compress(b"packed")),
         ("deflate", zlib.compress(b"packed")[2:-4]),
         ("identity", b"packed"),
@@ -175,6 +177,36 @@ async def test_too_large_pages_are_refused_however_they_come(server: Server, fet
 async def test_packed_pages_are_unpacked(server: Server, fetch: Fetch, packing: str, body: bytes) -> None:
     server.put("/", body, "text/plain", more=f"Content-Encoding: {packing}\r\n")
     assert inside((await fetch(server.url())).output["content"]) == "packed"
+
+
+async def test_a_page_of_many_packed_parts_in_any_pieces_is_whole(server: Server, fetch: Fetch) -> None:
+    body = b"".join(gzip.compress(bytes([each]), mtime=0) for each in b"packed")
+
+    async def drip(writer: asyncio.StreamWriter) -> None:
+        kind = "Content-Type: text/plain\r\nContent-Encoding: gzip"
+        writer.write(f"HTTP/1.1 200 OK\r\n{kind}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        for at in range(len(body)):
+            writer.write(b"1\r\n" + body[at : at + 1] + b"\r\n")
+            await writer.drain()
+        writer.write(b"0\r\n\r\n")
+
+    server.answers["/"] = drip
+    assert inside((await fetch(server.url())).output["content"]) == "packed"
+
+
+async def test_an_empty_page_may_say_that_it_is_packed(server: Server, fetch: Fetch) -> None:
+    server.put("/", b"", "text/plain", more="Content-Encoding: gzip\r\n")
+    assert (await fetch(server.url())).output["characters"] == 0
+
+
+async def test_a_page_that_breaks_off_is_a_failure(server: Server, fetch: Fetch) -> None:
+    server.put("/packed", gzip.compress(b"packed" * 1000)[:-20], "text/plain", more="Content-Encoding: gzip\r\n")
+    server.answers["/short"] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 1000\r\n\r\nabc"
+    for path in ("/packed", "/short"):
+        kind, message = error_of(await fetch(server.url(path)))
+        assert kind == "ConnectionFailed"
+        assert message.startswith(f"{server.url(path)} broke off before its end (")
+        assert message.endswith("); try again")
 
 
 @pytest.mark.parametrize(("packing", "body"), [("br", b"x"), ("gzip, gzip", b"x"), ("gzip", b"no gzip")])
@@ -227,6 +259,14 @@ async def test_hostile_html_has_an_answer(server: Server, fetch: Fetch, html: st
     assert (await fetch(server.url())).success
 
 
+@pytest.mark.parametrize("html", ["<div>" * 200 + "deep", "<table><tr><td>" * 500 + "deep"])
+async def test_what_is_too_deep_to_convert_is_told(server: Server, fetch: Fetch, html: str) -> None:
+    server.put("/", "<p>shown</p>" + html)
+    text = inside((await fetch(server.url())).output["content"])
+    assert text.startswith("shown\n")
+    assert text.endswith("[Parts of the page are missing: they stand in more than 100 elements, one in the other.]")
+
+
 # redirects
 
 
@@ -249,7 +289,11 @@ async def test_no_redirect_leads_to_this_machine(server: Server, fetch: Fetch, n
 
 
 @pytest.mark.parametrize(
-    "location", ["file:///etc/passwd", "ftp://example.com/", "http://u:p@other.test/", "http://\x7f/", "http://a..b/"]
+    "location",
+    [
+        *("file:///etc/passwd", "ftp://example.com/", "http://u:p@other.test/"),
+        *("http://\x7f/", "http://a..b/", "http://[bad", "http://[::1"),
+    ],
 )
 async def test_no_redirect_leads_out_of_the_web(server: Server, fetch: Fetch, location: str) -> None:
     server.redirect("/", location)
