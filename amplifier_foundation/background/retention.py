@@ -218,12 +218,14 @@ async def _expired(
 
 async def _delete_whole(store: DurableStore, trees: Sequence[Sequence[str]]) -> int:
     """Delete sessions with all sessions below them; return how many."""
+    from ..sessions.session_folders import forget_logs
     from .worktree_steps import release_worktrees
 
     ids = [each for tree in trees for each in tree]
     await release_worktrees([tree[0] for tree in trees])
     await asyncio.gather(*(_delete(store, session_id) for session_id in ids))
     await asyncio.to_thread(forget_changes, ids)
+    await asyncio.to_thread(forget_logs, ids)
     return len(ids)
 
 

@@ -201,12 +201,13 @@ async def find_forks(store: SessionStore, session_ids: Collection[str]) -> dict[
 
 
 async def delete_sessions(store: SessionStore, actor: Actor, records: Sequence[SessionRecord]) -> None:
-    """Delete sessions, with what is kept of their files and what they ask; their forks keep the shared messages.
+    """Delete sessions, with their logs, what is kept of their files and what they ask; forks keep the shared messages.
 
     The caller has asked `refuse_deletion` about each.
     """
     from ..background.worktree_steps import release_worktrees
     from ..sessions.file_changes import forget_changes
+    from ..sessions.session_folders import forget_logs
     from .approvals import withdraw_questions
 
     await withdraw_questions(store, actor, {record.session_id for record in records})
@@ -215,6 +216,7 @@ async def delete_sessions(store: SessionStore, actor: Actor, records: Sequence[S
         await store.delete(record.session_id)
         await _record(store, actor, "session.delete", record, name=record.name)
     forget_changes(record.session_id for record in records)
+    forget_logs([record.session_id for record in records])
 
 
 async def repair_session(store: SessionStore, actor: Actor, session_id: str) -> list[Finding]:

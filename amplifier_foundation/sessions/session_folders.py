@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from .diagnosis import LINE, diagnose_transcript, strip_lines
 from .transcripts import count_turns, find_orphaned_tool_calls, find_turn, settle_orphans, slice_to_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from amplifier_core.transcript import Message
 
@@ -231,6 +232,21 @@ def get_session_lineage(session_dir: Path) -> dict[str, Any]:
         "depth": len(ancestors),
         "children": [name for name, each in known.items() if each.get("parent_id") == session_id],
     }
+
+
+def forget_logs(session_ids: Iterable[str]) -> None:
+    """Delete the logs of deleted sessions from the data folder, where `hooks-logging` writes them.
+
+    A folder with more than logs is left: it is a session of another program.
+    """
+    projects = data_home() / "projects"
+    folders = [each / "sessions" for each in projects.iterdir()] if projects.is_dir() else []
+    for session_id in session_ids:
+        for folder in folders:
+            with suppress(OSError, ValueError):  # most have none; an odd id names no folder
+                logs = folder / validate_session_id(session_id)
+                if all(each.name.startswith(EVENTS_FILENAME) for each in logs.iterdir()):
+                    shutil.rmtree(logs)
 
 
 def resolve_session(reference: str, *, sessions_root: Path | None = None, project: str | None = None) -> Path:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from amplifier_foundation.cli import invoke
 from amplifier_hooks_logging.files import RotatingFile
 
 
@@ -217,3 +218,23 @@ async def test_a_killed_process_leaves_the_whole_lines_of_its_turns(
     assert process.returncode == -signal.SIGKILL
     events = [each["event"] for each in read(log)]
     assert events == ["session:start", "prompt:submit", *["tool:post"] * 20, "orchestrator:complete"]
+
+
+def test_a_deleted_session_has_no_log_and_those_of_others_stay(
+    home: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (work / "bundle.md").write_text(
+        "---\nbundle: {name: b}\nproviders:\n  - {module: provider-playbook, config: {otherwise: {say: hi}}}\nhooks:\n"
+        "  - {module: hooks-logging, config: {max_bytes: 1000}}\n---\nHello.\n"
+    )
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("AMPLIFIER_TRUST", "1")
+    for _ in range(2):
+        assert invoke(["run", "a prompt with a secret"]) == 0
+    [one, other] = sorted(home.glob("projects/*/sessions/*"))
+    assert {"events.jsonl", "events.jsonl.1"} <= {each.name for each in one.iterdir()}
+    assert invoke(["session", "delete", one.name, "--yes"]) == 0
+    assert list(home.glob("projects/*/sessions/*")) == [other]
+    (other / "transcript.jsonl").write_text("of another program")
+    assert invoke(["session", "delete", other.name, "--yes"]) == 0
+    assert {"events.jsonl", "transcript.jsonl"} <= {each.name for each in other.iterdir()}

@@ -30,6 +30,8 @@ from amplifier_foundation.background.retention import (
 from amplifier_foundation.background.up import run_background
 from amplifier_foundation.sessions.lock import session_lock
 from amplifier_foundation.settings import read_settings
+from amplifier_hooks_logging.config import DEFAULT_PATH
+from amplifier_hooks_logging.paths import log_path
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 
@@ -120,6 +122,18 @@ async def test_an_inbox_that_cannot_be_trimmed_is_said_and_tried_again(caplog: p
 
 async def woken(store: MemoryStore, session_id: str, **fields: Any) -> None:
     await store.create(SessionRecord(session_id, **{"event_id": "e", "status": "completed", **fields}))
+
+
+async def test_a_spent_session_is_forgotten_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path))
+    store = MemoryStore()
+    await woken(store, "old")
+    for session_id in ("old", "other"):
+        log = log_path(DEFAULT_PATH, session_id, "/work/shop")
+        log.parent.mkdir(parents=True)
+        log.write_text("{}\n")
+    assert await delete_expired(store, datetime.now(UTC) + timedelta(days=1)) == 1
+    assert [each.name for each in tmp_path.glob("projects/*/sessions/*")] == ["other"]
 
 
 async def test_a_spent_session_is_forgotten_with_those_that_it_made() -> None:
