@@ -60,12 +60,15 @@ def make_result(delegation: Delegation, answer: Any) -> ToolResult:
         return make_failed_result(DelegationError("ProgramError", message))
     told = answer.get("metadata")
     metadata = told if isinstance(told, Mapping) else {}
+    agent, stored = delegation.agent, metadata.get("agent")
+    if stored and delegation.start_event == RESUMED:  # a name in the call chooses none
+        agent = stored
     output = {
         "response": answer.get("output") or "",
         "session_id": answer.get("session_id") or delegation.session_id,
         "status": answer.get("status") or "completed",
         "turn_count": answer.get("turn_count") or 0,
-        "agent": delegation.agent or metadata.get("agent") or "",
+        "agent": agent or stored or "",
         **{key: metadata[key] for key in _COSTS if metadata.get(key) is not None},
     }
     if output["status"] in _DONE:

@@ -142,6 +142,15 @@ async def test_an_earlier_session_is_gone_on_with(program: Program) -> None:
     assert program.names() == ["delegate:agent_resumed", "delegate:agent_completed"]
 
 
+async def test_an_earlier_session_keeps_its_agent_whatever_the_call_names(program: Program) -> None:
+    program.answer = {"output": "And a third.", "metadata": {"agent": "reviewer"}}
+    result = await program.call(session_id="a-b_reviewer", agent="lib:bug-hunter")
+    assert result.output["agent"] == "reviewer"
+    program.answer = {"output": "And a third."}
+    result = await program.call(session_id="a-b_reviewer", agent="reviewer")
+    assert result.output["agent"] == "reviewer"
+
+
 async def test_a_session_that_is_not_there_cannot_be_gone_on_with(program: Program) -> None:
     program.answer = SessionNotFound("a")
     kind, message = await program.failure(session_id="a")
