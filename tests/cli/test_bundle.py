@@ -487,6 +487,8 @@ def test_nothing_is_missing_of_what_is_installed(capsys: pytest.CaptureFixture[s
     write("providers: [{module: provider-playbook}]\n")
     assert run(capsys, "install") == (exits.OK, "Nothing is missing.\n", "")
     assert data(capsys, "install") == {"missing": [], "installed": False}
+    assert invoke(["--safe-mode", "bundle", "install"]) == exits.OK
+    assert capsys.readouterr() == ("Nothing is missing.\n", "")
 
 
 def test_a_dry_run_prints_the_commands_and_nothing_is_installed_unasked(capsys: pytest.CaptureFixture[str]) -> None:
