@@ -273,9 +273,10 @@ class Manifest:
         if status is None:
             return Change(path, "deleted", None) if before else None
         after = _fingerprint(self._root + path, status, None if is_named else before)
-        changed_at, self._young[path] = before and (before.ctime or self._young.get(path)), status.st_ctime_ns
-        if after.ctime != UNSURE:
-            del self._young[path]
+        was_young = self._young.pop(path, None)
+        changed_at = before and (before.ctime or was_young)
+        if after.ctime == UNSURE:
+            self._young[path] = status.st_ctime_ns
         if status.st_nlink > 1 or ((before is None or before.inode != after.inode) and self.is_link(path)):
             self.links.add(path)
         if before is None:

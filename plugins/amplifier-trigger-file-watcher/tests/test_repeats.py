@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
+import os
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from amplifier_core.testing.clock import VirtualClock
-from amplifier_trigger_file_watcher import repeats
+from amplifier_trigger_file_watcher import manifest, repeats
 from amplifier_trigger_file_watcher.repeats import Repeats
 
 if TYPE_CHECKING:
@@ -42,6 +44,46 @@ async def test_a_path_changed_and_changed_back_in_between_is_modified_twice(watc
         assert await watcher.next_change() == ("modified", "a.txt")
         (tmp_path / "b.txt").write_text("x")
         assert await watcher.next_change() == ("created", "b.txt")
+
+
+async def test_a_path_changed_and_changed_back_with_its_old_time_is_modified_twice(
+    watching: Watching, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.txt"
+    async with watching(debounce_ms=50) as watcher:
+        file.write_text("x")
+        assert await watcher.next_change() == ("created", "a.txt")
+        status = file.stat()
+        file.write_text("y")
+        file.write_text("x")
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert await watcher.next_change() == ("modified", "a.txt")
+
+
+async def test_a_path_changed_back_beside_new_rules_is_modified_twice(watching: Watching, tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    async with watching(debounce_ms=50, gitignore=True) as watcher:
+        file.write_text("x")
+        assert await watcher.next_change() == ("created", "a.txt")
+        file.write_text("y")
+        file.write_text("x")
+        (tmp_path / ".gitignore").write_text("*.log\n")
+        changes = {await watcher.next_change() for _ in range(2)}
+        assert changes == {("created", ".gitignore"), ("modified", "a.txt")}
+
+
+def test_a_named_file_is_read_though_a_write_through_a_map_left_its_facts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest, "YOUNG", 0)
+    (tmp_path / "a.bin").write_bytes(b"x" * 4096)
+    with (tmp_path / "a.bin").open("r+b") as file, mmap.mmap(file.fileno(), 4096) as pages:
+        pages[0] = ord("y")
+        files = manifest.Manifest(str(tmp_path), lambda path: True, recursive=True)
+        files.begin()
+        assert not files.read_more(60)
+        pages[0] = ord("z")
+        assert [(each.path, each.kind) for each in files.compare(["a.bin"])] == [("a.bin", "modified")]
 
 
 async def test_a_folder_away_in_between_fires_for_its_files_that_fired(watching: Watching, tmp_path: Path) -> None:
