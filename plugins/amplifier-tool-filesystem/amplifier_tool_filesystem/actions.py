@@ -217,7 +217,8 @@ class FileActions:
             text, status = await asyncio.to_thread(read_text, self._folder, path)
             return text, State.of(status)
         text = str(await self._writer.read_text(self._show_whole(path)))
-        return text, State(digest(encode(text)))
+        status = await asyncio.to_thread(find_status, self._folder, path)
+        return text, State(digest(encode(text)), None if status is None else status.st_ctime_ns)
 
     async def _keep(self, path: InnerPath, change: Change) -> None:
         """Have what the file holds now kept for an undo, where the session has one."""

@@ -165,3 +165,14 @@ async def test_in_an_editor_unsaved_text_of_the_person_is_neither_lost_nor_missi
     [change] = read_changes("edited")
     assert change.before is not None
     assert (read_content("edited", change.before), file.read_text()) == (b"typed\n", "two\n")
+
+
+async def test_in_an_editor_a_resumed_session_does_not_replace_what_was_saved_since(work: Path, file: Path) -> None:
+    coordinator = ModuleCoordinator(session_id="test")
+    coordinator.register_capability("session.working_dir", str(work))
+    coordinator.register_capability("client.files", Editor())
+    history = Transcript([told("write_file", datetime.now(UTC) - timedelta(hours=1), created=True)])
+    coordinator.register_capability("session.transcript", history)
+    await mount(coordinator)
+    refused = await coordinator.get("tools", "write_file").execute({"file_path": "a.txt", "content": "two\n"})
+    assert (refused.error["type"], file.read_text()) == ("ChangedSinceRead", "one\n")

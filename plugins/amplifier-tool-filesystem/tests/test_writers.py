@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core import ModuleCoordinator
-from amplifier_tool_filesystem import mount
+from amplifier_tool_filesystem import locking, mount
 from amplifier_tool_filesystem.folder import Folder
 from amplifier_tool_filesystem.locking import lock_file
 
@@ -129,4 +130,15 @@ async def test_a_write_waits_for_the_lock_of_another_session(work: Path, tool: s
             await asyncio.wait([writing], timeout=0.1)
             assert not writing.done()
         assert (await writing).success
+    assert (work / "a.txt").read_text() == "two\n"
+
+
+async def test_a_lock_that_another_program_keeps_holds_a_write_up_for_a_while_alone(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (work / "a.txt").write_text("one\n")
+    monkeypatch.setattr(locking, "LONGEST_WAIT", 0.05)
+    with (work / "a.txt").open() as stream:
+        fcntl.flock(stream, fcntl.LOCK_SH)
+        assert (await (await session(work))("edit_file", old_string="one", new_string="two")).success
     assert (work / "a.txt").read_text() == "two\n"
