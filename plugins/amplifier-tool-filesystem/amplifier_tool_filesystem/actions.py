@@ -217,8 +217,8 @@ class FileActions:
             text, status = await asyncio.to_thread(read_text, self._folder, path)
             return text, State.of(status)
         text = str(await self._writer.read_text(self._show_whole(path)))
-        status = await asyncio.to_thread(find_status, self._folder, path)
-        return text, State(digest(encode(text)), None if status is None else status.st_ctime_ns)
+        on_disk = await asyncio.to_thread(find_status, self._folder, path)
+        return text, State(digest(encode(text)), None if on_disk is None else on_disk.st_ctime_ns)
 
     async def _keep(self, path: InnerPath, change: Change) -> None:
         """Have what the file holds now kept for an undo, where the session has one."""
