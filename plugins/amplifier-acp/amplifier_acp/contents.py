@@ -87,12 +87,19 @@ def make_title(name: str, bundle: str, prompt: str) -> str:
 
 
 def _read_image(data: str, media_type: str, place: str) -> dict[str, Any]:
+    from amplifier_core.utils.images import find_image_type
+
     try:
-        base64.b64decode(data, validate=True)
+        image = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         raise RpcError(INVALID_PARAMS, f"{place}: its data is no base64") from None
     if media_type not in (*_IMAGES, "application/pdf"):
         raise RpcError(INVALID_PARAMS, f"{place}: a model sees PNG, JPEG, GIF and WebP, and not {media_type!r}")
+    if media_type in _IMAGES:
+        found = find_image_type(image)
+        if found is None:
+            raise RpcError(INVALID_PARAMS, f"{place}: the image is damaged")
+        media_type = found
     return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
 
 

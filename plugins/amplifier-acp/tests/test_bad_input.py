@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from .test_conversations import PIXEL
+
 CODES = {-32700, -32600, -32601, -32602, -32603, -32800, -32000, -32002}
 """The error codes of the protocol."""
 OF_SESSION = {
@@ -288,7 +290,7 @@ def record_conversation(folder: Path, session: str) -> list[dict[str, Any]]:
     text = {"type": "text", "text": "hi"}
     link = {"type": "resource_link", "name": "a", "uri": "file:///a"}
     resource = {"type": "resource", "resource": {"uri": "file:///a", "text": "x", "mimeType": "text/plain"}}
-    image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+    image = {"type": "image", "data": PIXEL, "mimeType": "image/png"}
     fork = {"amplifier": {"fork": {"messageId": "m2"}}, "jetbrains": {"air": {"fork": {"version": 1}}}}
     said: list[tuple[str, dict[str, Any]]] = [
         ("initialize", {"protocolVersion": 1, "clientCapabilities": {"fs": {"readTextFile": True}}}),

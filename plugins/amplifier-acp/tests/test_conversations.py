@@ -317,6 +317,7 @@ def test_an_image_for_a_provider_without_eyes_is_refused_and_kept_nowhere(editor
     ("block", "text"),
     [
         ({"type": "image", "data": "%%%", "mimeType": "image/png"}, "base64"),
+        ({"type": "image", "data": PIXEL[:40], "mimeType": "image/png"}, "damaged"),
         ({"type": "image", "data": PIXEL, "mimeType": "image/tiff"}, "image/tiff"),
         ({"type": "audio", "data": PIXEL, "mimeType": "audio/wav"}, "audio/wav"),
         ({"type": "resource", "resource": {"uri": "a:b", "blob": PIXEL, "mimeType": "application/zip"}}, "zip"),

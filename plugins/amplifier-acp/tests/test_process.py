@@ -16,6 +16,8 @@ import pytest
 
 from amplifier_foundation.cli import exits, invoke
 
+from .test_conversations import PIXEL
+
 pytestmark = pytest.mark.slow
 
 OWN = """---
@@ -429,7 +431,7 @@ def test_a_provider_that_sees_no_images_says_so_and_a_fork_before_it_goes_on(edi
     blind = make(LOUD, loud_py=BLIND)
     session = editor.new(blind)
     editor.prompt(session, "one")
-    image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+    image = {"type": "image", "data": PIXEL, "mimeType": "image/png"}
     error = editor.refusal("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "two"}, image])
     assert error["code"] == -32603 and "sees no images" in error["message"]
     meta = {"amplifier": {"fork": {"messageId": "m2"}}}

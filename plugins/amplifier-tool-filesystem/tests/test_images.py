@@ -27,14 +27,20 @@ def png(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
-# The beginnings of images of 3 x 2 pixels, as their formats define them.
-GIF = b"GIF89a\x03\x00\x02\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff,\x00\x00\x00\x00\x03\x00\x02\x00\x00;"
+# Images of 3 x 2 pixels: their parts are as the formats define them, the pixels are not.
+GIF = (
+    b"GIF89a\x03\x00\x02\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff"
+    b",\x00\x00\x00\x00\x03\x00\x02\x00\x00\x02\x02\x44\x01\x00;"
+)
 JPEG = (
     b"\xff\xd8\xff\xe0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00\xff\xfe\x00\x04hi"
-    b"\xff\xc0\x00\x0b\x08\x00\x02\x00\x03\x01\x01\x11\x00\xff\xd9"
+    b"\xff\xc0\x00\x0b\x08\x00\x02\x00\x03\x01\x01\x11\x00"
+    b"\xff\xda\x00\x08\x01\x01\x00\x00\x3f\x00\x7f\xff\xd9"
 )
 LOSSLESS = b"RIFF\x1a\x00\x00\x00WEBPVP8L\x0d\x00\x00\x00\x2f\x02\x40\x00\x00\x07\x10\x11\x11\x88\x88\xfe\x07\x00"
-LOSSY = b"RIFF\x24\x00\x00\x00WEBPVP8 \x18\x00\x00\x000\x01\x00\x9d\x01\x2a\x03\x00\x02\x00\x02\x00\x34\x25"
+LOSSY = b"RIFF\x24\x00\x00\x00WEBPVP8 \x18\x00\x00\x000\x01\x00\x9d\x01\x2a\x03\x00\x02\x00\x02\x00\x34\x25".ljust(
+    44, b"\0"
+)
 EXTENDED = b"RIFF\x16\x00\x00\x00WEBPVP8X\x0a\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x01\x00\x00"
 
 
@@ -76,21 +82,42 @@ async def test_an_image_comes_out_of_a_sandbox_too(work: Path, call: Any) -> Non
     ("data", "kind", "message"),
     [
         (png(8001, 1), "FileTooLarge", "a is 8001 x 1 pixels; a side of more than 8000 is too long. Scale it down"),
-        (png(3, 2)[:14], "BinaryFile", "a begins as image/png and is damaged: it does not tell its size"),
-        (JPEG[:10], "BinaryFile", "a begins as image/jpeg and is damaged: it does not tell its size"),
-        (png(0, 2), "BinaryFile", "a begins as image/png and is damaged: it does not tell its size"),
+        (png(3, 2)[:14], "BinaryFile", "a begins as image/png and is damaged: its size or its end is missing"),
+        (JPEG[:10], "BinaryFile", "a begins as image/jpeg and is damaged: its size or its end is missing"),
+        (png(0, 2), "BinaryFile", "a begins as image/png and is damaged: its size or its end is missing"),
         (
             b"\xff\xd8\xff" + b"\xff" * 50,
             "BinaryFile",
-            "a begins as image/jpeg and is damaged: it does not tell its size",
+            "a begins as image/jpeg and is damaged: its size or its end is missing",
         ),
-        (b"RIFF\0\0\0\0WEBPABCD", "BinaryFile", "a begins as image/webp and is damaged: it does not tell its size"),
+        (
+            b"RIFF\0\0\0\0WEBPABCD",
+            "BinaryFile",
+            "a begins as image/webp and is damaged: its size or its end is missing",
+        ),
     ],
 )
 async def test_an_image_that_no_model_takes_is_refused(work: Path, data: bytes, kind: str, message: str) -> None:
     (work / "a").write_bytes(data)
     error = (await read(work, "a")).error
     assert (error["type"], error["message"]) == (kind, message)
+
+
+@pytest.mark.parametrize("data", [png(3, 2), JPEG, GIF, LOSSLESS, LOSSY])
+async def test_an_image_without_its_end_is_refused(work: Path, data: bytes) -> None:
+    (work / "a").write_bytes(data[:-1])
+    error = (await read(work, "a")).error
+    assert (error["type"], error["message"].partition("damaged: ")[2]) == (
+        "BinaryFile",
+        "its size or its end is missing",
+    )
+
+
+async def test_the_end_of_a_preview_is_not_the_end_of_its_image(work: Path) -> None:
+    preview = b"\xff\xd8\xff\xe1" + (2 + len(JPEG)).to_bytes(2) + JPEG
+    (work / "whole").write_bytes(preview + JPEG[2:])
+    (work / "half").write_bytes(preview + JPEG[2:-1])
+    assert [(await read(work, name)).success for name in ("whole", "half")] == [True, False]
 
 
 async def test_an_image_has_a_limit_of_its_own(work: Path) -> None:

@@ -85,9 +85,19 @@ async def test_cells_are_numbered_with_their_type_source_and_outputs(work: Path,
 
 
 async def test_images_of_outputs_are_images_and_say_so_in_the_text(work: Path, tools: Any) -> None:
-    write(work, notebook(code("plot()", shows(image_png=PIXEL + "\n", text_plain="<Figure>"), shows(image_png="%"))))
+    write(
+        work,
+        notebook(
+            code(
+                "plot()",
+                shows(image_png=PIXEL + "\n", text_plain="<Figure>"),
+                shows(image_png="%"),
+                shows(image_png=PIXEL[:40]),
+            )
+        ),
+    )
     result = await tools("read_file")
-    assert "[image 1: image/png, 1 x 1]\n<Figure>\n[image: damaged]" in result.output["content"]
+    assert "[image 1: image/png, 1 x 1]\n<Figure>\n[image: damaged]\n[image: damaged]" in result.output["content"]
     assert [block.source["data"] for block in result.content] == [PIXEL]
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.message_models import ImageBlock, TextBlock
 from amplifier_core.models import ToolResult
+from amplifier_core.utils.images import find_image_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -78,7 +81,13 @@ def shorten(text: str, longest: int) -> str:
 
 
 def _take_image(data: str, kind: str, texts: list[str], images: list[ImageBlock]) -> None:
+    found = None
     if kind in IMAGES and len(data) <= LARGEST_IMAGE and len(images) < MOST_IMAGES:
-        images.append(ImageBlock(source={"type": "base64", "media_type": kind, "data": data}))
+        with suppress(ValueError):
+            found = find_image_type(b64decode(data, validate=True))
+        if found is None:
+            texts.append(f"[image: {kind}, {len(data)} characters, damaged, left out]")
+        else:
+            images.append(ImageBlock(source={"type": "base64", "media_type": found, "data": data}))
     else:
         texts.append(f"[image: {kind}, {len(data)} characters of base64, left out]")

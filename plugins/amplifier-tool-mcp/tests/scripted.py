@@ -15,6 +15,7 @@ ECHO = {
     "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}},
     "annotations": {"readOnlyHint": True},
 }
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 calls = 0
 
 
@@ -103,10 +104,11 @@ def call(request, params):
         send(id=number, error={"code": -32000, "message": "the disk is full"})
         return None
     if text == "image":
-        pixel = {"type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo="}
+        pixel = {"type": "image", "mimeType": "image/png", "data": PIXEL}
+        damaged = [{**pixel, "data": each} for each in (PIXEL[:40], "!!!")]
         picture = {"type": "image", "mimeType": "image/tiff", "data": "AAAA"}
         link = {"type": "resource_link", "uri": "note://1", "name": "one"}
-        return {"content": [{"type": "text", "text": "see"}, pixel, picture, link]}
+        return {"content": [{"type": "text", "text": "see"}, pixel, *damaged, picture, link]}
     if text == "half":
         return say("cut here: \ud83d")
     if text == "structure":

@@ -78,8 +78,12 @@ async def test_images_are_blocks_and_what_no_model_sees_is_named(open_room: Any)
     async with open_room({"one": scripted()}) as room:
         result = await room.call("mcp__one__echo", text="image")
     text, image = result.content
-    assert text.text == "see\n[image: image/tiff, 4 characters of base64, left out]\n[resource: note://1, one]"
-    assert image.source == {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+    damaged = [f"[image: image/png, {count} characters, damaged, left out]" for count in (40, 3)]
+    assert text.text == "see\n" + "\n".join(damaged) + (
+        "\n[image: image/tiff, 4 characters of base64, left out]\n[resource: note://1, one]"
+    )
+    assert image.source["media_type"] == "image/png"
+    assert len(image.source["data"]) == 96
 
 
 async def test_a_long_result_is_cut_with_a_note(open_room: Any) -> None:

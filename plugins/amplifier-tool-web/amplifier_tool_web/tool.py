@@ -162,13 +162,19 @@ def read_input(given: Any) -> tuple[str, int]:
 
 
 def show_image(page: Fetched, kind: str) -> ToolResult:
-    """Return an image as a block, with a line about it."""
+    """Return an image as a block, with a line about it. Raises `FetchError` for one that no model can see."""
     from base64 import b64encode
 
     from amplifier_core.message_models import ImageBlock, TextBlock
+    from amplifier_core.utils.images import find_image_type
 
-    source = {"type": "base64", "media_type": kind, "data": b64encode(page.body).decode()}
-    about = f"{page.url.shown}: {kind}, {len(page.body)} bytes"
+    from .failures import FetchError
+
+    found = find_image_type(page.body)
+    if found is None:
+        raise FetchError("Unreadable", f"{page.url.shown} is sent as {kind}, and is damaged, or no such image")
+    source = {"type": "base64", "media_type": found, "data": b64encode(page.body).decode()}
+    about = f"{page.url.shown}: {found}, {len(page.body)} bytes"
     return ToolResult(content=[TextBlock(text=about), ImageBlock(source=source)])
 
 

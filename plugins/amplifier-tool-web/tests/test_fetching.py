@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import sys
 import zlib
+from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,6 +35,9 @@ class TestStructure(ToolStructuralTests):
 
 class TestBehavior(ToolBehaviorTests):
     """The behavior of every tool."""
+
+
+PIXEL = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 
 
 def inside(content: str) -> str:
@@ -99,10 +103,17 @@ async def test_a_page_is_fetched_again_when_it_is_old(server: Server, fetch: Fet
 
 
 async def test_an_image_is_a_block(server: Server, fetch: Fetch) -> None:
-    server.put("/x.png?token=abc", b"\x89PNG", "image/png")
+    server.put("/x.png?token=abc", PIXEL, "image/jpeg")  # it is none
     text, image = (await fetch(server.url("/x.png?token=abc"))).content
-    assert text.text == f"{server.url('/x.png')}: image/png, 4 bytes"
-    assert image.source == {"type": "base64", "media_type": "image/png", "data": "iVBORw=="}
+    assert text.text == f"{server.url('/x.png')}: image/png, {len(PIXEL)} bytes"
+    assert image.source == {"type": "base64", "media_type": "image/png", "data": b64encode(PIXEL).decode()}
+
+
+@pytest.mark.parametrize("body", [PIXEL[:50], b"not a png", b""])
+async def test_a_damaged_image_is_refused(server: Server, fetch: Fetch, body: bytes) -> None:
+    server.put("/", body, "image/png")
+    message = f"{server.url('/')} is sent as image/png, and is damaged, or no such image"
+    assert error_of(await fetch(server.url())) == ("Unreadable", message)
 
 
 @pytest.mark.parametrize(
