@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 CHANGES = (
     InotifyConstants.IN_CLOSE_WRITE
-    | InotifyConstants.IN_MODIFY
     | InotifyConstants.IN_MOVE
     | InotifyConstants.IN_CREATE
     | InotifyConstants.IN_DELETE

@@ -106,6 +106,16 @@ async def test_without_debounce_one_save_is_one_event(watching: Watching, tmp_pa
         assert await watcher.changes() == [("created", "a.txt")]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each write is noticed")
+async def test_without_debounce_a_file_fires_when_its_writer_closes_it(watching: Watching, tmp_path: Path) -> None:
+    async with watching(debounce_ms=0) as watcher:
+        with (tmp_path / "a.txt").open("w") as file:
+            file.write("a part")
+            file.flush()
+            assert await watcher.changes() == []
+        assert await watcher.next_change() == ("created", "a.txt")
+
+
 async def test_an_atomic_save_is_one_modification(watching: Watching, tmp_path: Path) -> None:
     file, draft = tmp_path / "a.txt", tmp_path / ".a.txt.Xy12"
     file.write_text("one")
