@@ -205,6 +205,8 @@ async def delete_sessions(store: SessionStore, actor: Actor, records: Sequence[S
 
     The caller has asked `refuse_deletion` about each.
     """
+    from asyncio import to_thread
+
     from ..background.worktree_steps import release_worktrees
     from ..sessions.file_changes import forget_changes
     from ..sessions.session_folders import forget_logs
@@ -216,7 +218,7 @@ async def delete_sessions(store: SessionStore, actor: Actor, records: Sequence[S
         await store.delete(record.session_id)
         await _record(store, actor, "session.delete", record, name=record.name)
     forget_changes(record.session_id for record in records)
-    forget_logs([record.session_id for record in records])
+    await to_thread(forget_logs, [record.session_id for record in records])
 
 
 async def repair_session(store: SessionStore, actor: Actor, session_id: str) -> list[Finding]:

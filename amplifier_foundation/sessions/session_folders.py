@@ -7,6 +7,7 @@ folder of a fork in that storage holds its own messages alone; here it is read w
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from contextlib import suppress
@@ -239,12 +240,12 @@ def forget_logs(session_ids: Iterable[str]) -> None:
 
     A folder with more than logs is left: it is a session of another program.
     """
-    projects = data_home() / "projects"
-    folders = [each / "sessions" for each in projects.iterdir()] if projects.is_dir() else []
-    for session_id in session_ids:
-        for folder in folders:
-            with suppress(OSError, ValueError):  # most have none; an odd id names no folder
-                logs = folder / validate_session_id(session_id)
+    ids, projects = {*session_ids}, data_home() / "projects"
+    for project in os.listdir(projects) if projects.is_dir() else ():  # noqa: PTH208 - names, of which few are wanted
+        folder = projects / project / "sessions"
+        with suppress(OSError):  # most have none
+            for session_id in ids.intersection(os.listdir(folder)):  # noqa: PTH208
+                logs = folder / session_id
                 if all(each.name.startswith(EVENTS_FILENAME) for each in logs.iterdir()):
                     shutil.rmtree(logs)
 

@@ -21,7 +21,7 @@ _TELLING = ("UserPromptSubmit", "SessionStart")
 """The events whose commands tell the model what they print."""
 _KEYS = {
     *("continue", "stopReason", "suppressOutput", "systemMessage", "terminalSequence"),
-    *("decision", "reason", "hookSpecificOutput"),
+    *("decision", "reason", "hookSpecificOutput", "async", "asyncTimeout"),
 }
 """The keys of an answer in Claude Code; some have no effect here."""
 _SPECIAL_KEYS = {
@@ -133,14 +133,18 @@ def _read_output(event: str, name: str, text: str) -> Answer:
 
 
 def _check_keys(event: str, output: dict[str, Any], special: dict[str, Any]) -> None:
-    """Raise `JunkError` for a key of a guard's answer that has no meaning where it stands."""
+    """Raise `JunkError` for a key of a guard's answer that has no meaning where it stands.
+
+    A guard of prompts may print JSON of its own, in which nothing looks like a denial.
+    """
     inside = _SPECIAL_KEYS[event]
     for given, known, others, place in ((output, _KEYS, inside, "into"), (special, inside, _KEYS, "beside")):
-        for key in sorted(given.keys() - known):
+        for key in sorted(key for key, value in given.items() if key not in known and value is not None):
             if key in others:
                 raise JunkError(f"'{key}' belongs {place} 'hookSpecificOutput'")
             close = get_close_matches(key, known | others, n=1)
-            raise JunkError(f"unknown key '{key}'" + (f"; did you mean '{close[0]}'?" if close else ""))
+            if close or event == "PreToolUse":
+                raise JunkError(f"unknown key '{key}'" + (f"; did you mean '{close[0]}'?" if close else ""))
 
 
 def _decide(event: str, name: str, output: dict[str, Any], special: dict[str, Any]) -> Answer:

@@ -70,6 +70,13 @@ async def test_keys_of_claude_code_without_an_effect_here_are_an_answer(make: An
     assert (work / "a.txt").exists()
 
 
+async def test_nothing_and_json_of_a_guards_own_hold_no_denial(make: Any, work: Path) -> None:
+    prompt = '{"branch": "main", "dirty": 3}'
+    call = '{"continue": true, "decision": null, "permissionDecision": null, "async": false, "asyncTimeout": 15000}'
+    await make(UserPromptSubmit=f"echo '{prompt}'", PreToolUse=f"echo '{call}'").execute("write a.txt")
+    assert (work / "a.txt").exists()
+
+
 async def test_a_command_that_is_no_guard_fails_in_the_open(make: Any, work: Path, answers: Any) -> None:
     session = make(**dict.fromkeys(("PostToolUse", "Stop", "SessionStart", "SessionEnd"), "echo broken >&2; exit 7"))
     await session.execute("write a.txt")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from mcp import Client
+    from mcp import Client, MCPError
 
     from .servers import Server
     from .stdio import Program
@@ -35,6 +35,7 @@ DISCOVERING = 3.0
 
 The SDK waits 10 seconds, as long as a session waits for its servers.
 """
+EFFECT = "The call may have had an effect"
 CONNECTING = 60.0
 """Seconds to start a server and to read its lists."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
@@ -244,8 +245,11 @@ class Connection:
             if self._client is not client or self._is_lost():
                 self._lose(client)
                 raise ServerLost(
-                    f"the MCP server '{self.server.name}' was lost during the call: {self._describe(error)}. "
-                    "The call may have had an effect"
+                    f"the MCP server '{self.server.name}' was lost during the call: {self._describe(error)}. {EFFECT}"
+                ) from None
+            if self._has_broken_off(error):
+                raise ServerLost(
+                    f"the answer of the MCP server '{self.server.name}' broke off: {error}. {EFFECT}"
                 ) from None
             raise
 
@@ -282,6 +286,12 @@ class Connection:
         if self._program is not None:
             return self._program.lost.is_set()
         return self._http is not None and self._http.status in (0, 401, 403, 404)
+
+    def _has_broken_off(self, error: MCPError) -> bool:
+        """Return whether the stream of an answer has ended before it: the SDK tells that by an error of its own."""
+        from mcp_types import CONNECTION_CLOSED
+
+        return self._http is not None and error.code == CONNECTION_CLOSED and str(error).startswith("SSE stream")
 
     def _describe(self, error: BaseException | None) -> str:
         """Return why the server is not connected, and what to do."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.message_models import ImageBlock, TextBlock
 from amplifier_core.models import ToolResult
-from amplifier_core.utils.images import find_image_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -83,6 +82,8 @@ def shorten(text: str, longest: int) -> str:
 def _take_image(data: str, kind: str, texts: list[str], images: list[ImageBlock]) -> None:
     found = None
     if kind in IMAGES and len(data) <= LARGEST_IMAGE and len(images) < MOST_IMAGES:
+        from amplifier_core.utils.images import find_image_type
+
         with suppress(ValueError):
             found = find_image_type(b64decode(data, validate=True))
         if found is None:

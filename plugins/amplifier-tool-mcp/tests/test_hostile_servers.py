@@ -131,8 +131,10 @@ async def test_an_error_of_a_server_over_http_is_no_loss_and_an_answer_that_brea
             starts.extend([1] if asked["method"] == "initialize" else [])
             is_cut = asked["method"] == "tools/call" and asked["params"]["arguments"]["text"] == "cut"
             answer = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), **answers[asked["method"]]}).encode()
+            is_ended = asked["method"] == "tools/call" and asked["params"]["arguments"]["text"] == "ended"
+            answer = b": wait\n\n" if is_ended else answer
             self.send_response(200 if "id" in asked else 202)
-            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Type", "text/event-stream" if is_ended else "application/json")
             self.send_header("Content-Length", str(len(answer) + is_cut))
             self.end_headers()
             self.wfile.write(answer)
@@ -156,6 +158,9 @@ async def test_an_error_of_a_server_over_http_is_no_loss_and_an_answer_that_brea
         try:
             async with open_room({"one": {"url": f"http://127.0.0.1:{server.server_port}/mcp"}}) as room:
                 assert [await room.echo(each) for each in "ab"] == [FULL, FULL]
+                ended = (await room.call("mcp__one__echo", text="ended")).error
+                assert ended["type"] == "ServerLost"
+                assert "broke off: SSE stream ended without a response. The call may have had an" in ended["message"]
                 assert len(starts) == 1
                 assert (await room.call("mcp__one__echo", text="cut")).error["type"] == "ServerLost"
                 assert await room.echo("a") == FULL
