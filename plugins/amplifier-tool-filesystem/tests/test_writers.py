@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -108,6 +109,21 @@ async def test_a_known_file_that_is_changed_just_before_its_replacement_is_not_r
     assert (await call("write_file", content="one\n")).success
     assert (await call("write_file", content="two\n")).error["type"] == "ChangedSinceRead"
     assert file.read_text() == "theirs\n"
+
+
+async def test_a_change_of_metadata_alone_holds_no_write_up(work: Path) -> None:
+    file, times = work / "a.txt", list[int]()
+    file.write_text("one\n")
+
+    def touch() -> None:
+        changed = file.stat().st_ctime_ns
+        while file.stat().st_ctime_ns == changed:  # the clock of a file system ticks in milliseconds
+            os.utime(file, ns=(0, file.stat().st_mtime_ns))
+        times.append(changed)
+
+    call = await session(work, Saver(touch))
+    assert (await call("write_file", content="two\n")).success
+    assert (len(times), file.read_text()) == (1, "two\n")
 
 
 async def test_a_file_that_somebody_else_writes_all_the_time_is_given_up(work: Path) -> None:
