@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import asynccontextmanager, suppress
-from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -20,8 +19,18 @@ from .images import Reply, is_image, read_image
 from .locking import lock_file, run_to_end
 from .reading import is_binary, read_lines
 from .searching import Search, search_apart
-from .seen import SeenFiles, State
-from .writing import EDIT_LIMIT, Overtaken, encode, find_status, prepare_write, read_text, replace_text, write_file
+from .seen import SeenFiles, State, digest
+from .writing import (
+    EDIT_LIMIT,
+    Overtaken,
+    encode,
+    find_status,
+    prepare_write,
+    read_state,
+    read_text,
+    replace_text,
+    write_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -172,7 +181,7 @@ class FileActions:
     def _read(self, given: dict[str, Any]) -> tuple[InnerPath, Reply, int, State]:
         path = self._resolve("read_file", given["file_path"])
         with self._folder.open_file(path) as stream:
-            state = State.of(os.fstat(stream.fileno()))
+            state = read_state(stream)  # first: what changes meanwhile is shown, or is not as the session saw it
             return path, *self._read_stream(stream, path, given), state
 
     def _read_stream(self, stream: BinaryIO, path: InnerPath, given: dict[str, Any]) -> tuple[Reply, int]:
@@ -195,9 +204,8 @@ class FileActions:
     async def _plan(self, tool: str, given: dict[str, Any], path: InnerPath) -> Change:
         """Return what a call would change; nothing is changed yet."""
         if tool == "write_file":
-            status = await asyncio.to_thread(find_status, self._folder, path)
-            state, text = None if status is None else State.of(status), None
-            if self._writer is not None and status is not None:
+            state, text = await asyncio.to_thread(self._find_state, path), None
+            if self._writer is not None and state is not None:
                 text, state = await self._read_before(path)
             return Change(encode(given["content"]), {}, state, text)
         if tool == "edit_file" and given["old_string"] == given["new_string"]:
@@ -215,10 +223,19 @@ class FileActions:
         """Return the text of a file before an edit, as the editor shows it or as it is on disk."""
         if self._writer is None:
             text, status = await asyncio.to_thread(read_text, self._folder, path)
-            return text, State.of(status)
+            return text, State.of(status, digest(text.encode()))
         text = str(await self._writer.read_text(self._show_whole(path)))
         on_disk = await asyncio.to_thread(find_status, self._folder, path)
-        return text, State(digest(encode(text)), None if on_disk is None else on_disk.st_ctime_ns)
+        return text, State(digest(encode(text)), changed=None if on_disk is None else on_disk.st_ctime_ns)
+
+    def _find_state(self, path: InnerPath) -> State | None:
+        """Return the state of a file on disk, with its content if another program has touched it; None without one."""
+        status = find_status(self._folder, path)
+        state = None if status is None else State.of(status)
+        if state is not None and self._seen.is_unseen(path, state):
+            with suppress(OSError), self._folder.open_file(path) as stream:
+                return read_state(stream)
+        return state
 
     async def _keep(self, path: InnerPath, change: Change) -> None:
         """Have what the file holds now kept for an undo, where the session has one."""
@@ -280,8 +297,3 @@ class FileActions:
     async def _emit(self, event: str, path: str, size: int) -> None:
         if self._hooks is not None:
             await self._hooks.emit(event, {"path": path, "bytes": size})
-
-
-def digest(data: bytes) -> str:
-    """Return the SHA-256 in hex."""
-    return sha256(data).hexdigest()

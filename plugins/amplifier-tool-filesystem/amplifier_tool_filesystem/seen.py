@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .failures import FileToolError
@@ -30,18 +31,25 @@ _PATH = re.compile(r'\s*\{"file_path": ("(?:[^"\\]|\\.)*")')
 
 
 class State(NamedTuple):
-    """A state of a file: `mark` differs between any two contents; `changed` is the time of its last change.
+    """A state of a file; each part is None where it is not known.
 
-    That time is in nanoseconds, None without one; a rename or another mode changes it, too.
+    `content` is a digest. `mark` is the inode, the size and the mtime of a file on disk; the same mark means the same
+    content. `changed` is the time of the last change in nanoseconds; a rename or another mode changes it, too.
     """
 
-    mark: Any
+    content: str | None = None
+    mark: tuple[int, int, int] | None = None
     changed: int | None = None
 
     @classmethod
-    def of(cls, status: os.stat_result) -> State:
+    def of(cls, status: os.stat_result, content: str | None = None) -> State:
         """Return the state of a file on disk."""
-        return cls((status.st_ino, status.st_size, status.st_mtime_ns), status.st_ctime_ns)
+        return cls(content, (status.st_ino, status.st_size, status.st_mtime_ns), status.st_ctime_ns)
+
+    def has_content_of(self, other: State) -> bool:
+        """Return whether both are known to have one content."""
+        is_marked = self.mark is not None and self.mark == other.mark
+        return is_marked or (self.content is not None and self.content == other.content)
 
 
 class SeenFiles:
@@ -77,7 +85,7 @@ class SeenFiles:
     def is_unseen(self, path: InnerPath, state: State) -> bool:
         """Return whether a file, of which the session has seen a state, has another one."""
         if (known := self._states.get(str(path))) is not None:
-            return bool(known.mark != state.mark)
+            return not known.has_content_of(state)
         earlier = self._read_history().get(str(path))
         return earlier is not None and (state.changed or 0) > earlier
 
@@ -101,3 +109,8 @@ class SeenFiles:
         if self._earlier is None or not found or not isinstance(moment, str):
             return
         self._earlier[json.loads(found[1])] = int(datetime.fromisoformat(moment).timestamp() * 1e9)
+
+
+def digest(data: bytes) -> str:
+    """Return the SHA-256 in hex."""
+    return sha256(data).hexdigest()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from .failures import FileToolError, InvalidInput
 from .folder import Folder, InnerPath, require_regular
-from .seen import State
+from .seen import State, digest
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -46,6 +46,16 @@ def find_status(folder: Folder, path: InnerPath) -> os.stat_result | None:
             return _read_status(above, path)
     except FileNotFoundError:
         return None
+
+
+def read_state(stream: BinaryIO) -> State:
+    """Return the state of an open file, with its content unless it is too large to edit, and go back to its start."""
+    status = os.fstat(stream.fileno())
+    if status.st_size > EDIT_LIMIT:
+        return State.of(status)
+    content = digest(stream.read())
+    stream.seek(0)
+    return State.of(status, content)
 
 
 def read_text(folder: Folder, path: InnerPath) -> tuple[str, os.stat_result]:
@@ -122,7 +132,7 @@ def _replace(above: int, path: InnerPath, data: bytes, mode: int | None, before:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             with os.fdopen(os.open(temporary, flags, 0o666, dir_fd=above), "wb") as stream:
                 _fill(stream, data, mode)
-        state = State.of(os.stat(temporary, dir_fd=above, follow_symlinks=False))
+        state = State.of(os.stat(temporary, dir_fd=above, follow_symlinks=False), digest(data))
         status = _read_status(above, path)
         # not the time of the last change: another mode or access time is no other content
         if (None if status is None else State.of(status).mark) != (None if before is None else before.mark):

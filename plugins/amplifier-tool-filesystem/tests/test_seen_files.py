@@ -13,7 +13,7 @@ import pytest
 from amplifier_core import ModuleCoordinator
 from amplifier_core.transcript import Transcript
 from amplifier_foundation.sessions.file_changes import FileChanges, read_changes, read_content
-from amplifier_tool_filesystem import mount
+from amplifier_tool_filesystem import mount, writing
 
 
 async def tools(work: Path, history: Any = None, **config: Any) -> Any:
@@ -72,6 +72,34 @@ async def test_a_file_that_was_read_is_not_replaced_after_somebody_else_changed_
     await call("read_file")
     assert await call("write_file", content="two\n") == "ok"
     assert await call("write_file", content="three\n") == "ok"  # its own write is no change of somebody else
+
+
+@pytest.mark.parametrize("strict", [True, False])
+async def test_a_file_that_somebody_else_writes_with_the_same_content_is_as_the_session_saw_it(
+    work: Path, file: Path, strict: bool
+) -> None:
+    call = await tools(work, read_before_write=strict)
+    await call("read_file", limit=1)
+    (work / "new").write_text("one\n")
+    (work / "new").rename(file)
+    assert await call("edit_file", old_string="one", new_string="two") == "ok"
+    assert await call("write_file", content="three\n") == "ok"
+    change(file, "three\n")
+    assert await call("write_file", content="four\n") == "ok"
+    change(file, "five\n")
+    assert await call("write_file", content="six\n") == "ChangedSinceRead"
+
+
+async def test_of_a_file_too_large_to_edit_the_inode_the_size_and_the_time_are_compared(
+    work: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "EDIT_LIMIT", 3)
+    call = await tools(work)
+    await call("read_file")
+    change(file, "one\n")
+    assert await call("write_file", content="two\n") == "ChangedSinceRead"
+    await call("read_file")
+    assert await call("write_file", content="two\n") == "ok"
 
 
 @pytest.mark.parametrize(
