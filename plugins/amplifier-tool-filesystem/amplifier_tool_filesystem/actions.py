@@ -253,7 +253,10 @@ class FileActions:
         if change.text is not None and str(await self._writer.read_text(whole)) != change.text:
             raise Overtaken
         await self._writer.write_text(whole, change.after.decode())
-        return created, State(digest(change.after))
+        shown = change.after
+        with suppress(OSError, FileToolError):  # it is written, whatever comes of the look
+            shown = encode(str(await self._writer.read_text(whole)))  # an editor may format what it saves
+        return created, State(digest(shown))
 
     def _read_bytes(self, path: InnerPath) -> bytes:
         with self._folder.open_file(path) as stream:

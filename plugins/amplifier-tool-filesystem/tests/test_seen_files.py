@@ -195,6 +195,40 @@ async def test_in_an_editor_unsaved_text_of_the_person_is_neither_lost_nor_missi
     assert (read_content("edited", change.before), file.read_text()) == (b"typed\n", "two\n")
 
 
+async def test_in_an_editor_that_formats_what_it_saves_a_file_can_be_written_again(work: Path, file: Path) -> None:
+    class Formatting(Editor):
+        async def write_text(self, path: str, text: str) -> None:
+            await super().write_text(path, text + "\n")
+
+    coordinator, editor = ModuleCoordinator(session_id="test"), Formatting()
+    coordinator.register_capability("session.working_dir", str(work))
+    coordinator.register_capability("client.files", editor)
+    await mount(coordinator)
+    write = coordinator.get("tools", "write_file")
+    assert (await write.execute({"file_path": "a.txt", "content": "two"})).success
+    assert (await write.execute({"file_path": "a.txt", "content": "three"})).success
+    assert file.read_text() == "three\n"
+    editor.unsaved[str(file.resolve())] = "typed\n"
+    refused = await write.execute({"file_path": "a.txt", "content": "four"})
+    assert refused.error["type"] == "ChangedSinceRead"
+
+
+async def test_in_an_editor_whose_files_cannot_be_read_back_a_write_is_none_the_less_done(
+    work: Path, file: Path
+) -> None:
+    class Closing(Editor):
+        async def write_text(self, path: str, text: str) -> None:
+            await super().write_text(path, text)
+            self.unsaved[path] = "\ud800"  # no text that UTF-8 has bytes for
+
+    coordinator = ModuleCoordinator(session_id="test")
+    coordinator.register_capability("session.working_dir", str(work))
+    coordinator.register_capability("client.files", Closing())
+    await mount(coordinator)
+    written = await coordinator.get("tools", "write_file").execute({"file_path": "a.txt", "content": "two\n"})
+    assert (written.success, file.read_text()) == (True, "two\n")
+
+
 async def test_in_an_editor_a_resumed_session_does_not_replace_what_was_saved_since(work: Path, file: Path) -> None:
     coordinator = ModuleCoordinator(session_id="test")
     coordinator.register_capability("session.working_dir", str(work))
