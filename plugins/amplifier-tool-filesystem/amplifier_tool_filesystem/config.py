@@ -29,7 +29,7 @@ class FilesystemConfig(BaseModel):
     max_bytes: Annotated[
         int,
         BeforeValidator(lambda value: math.ceil(value) if isinstance(value, float) and math.isfinite(value) else value),
-        Field(ge=1, description="Bytes for one read_file, as JSON; keep it below the loop's max_result_chars."),
+        Field(ge=1, description="Characters for one read_file, as JSON; keep it below the loop's max_result_chars."),
     ] = 190_000
     max_image_bytes: Annotated[int, Field(ge=1, description="Bytes of an image for one read_file.")] = 3_750_000
     read_before_write: Annotated[

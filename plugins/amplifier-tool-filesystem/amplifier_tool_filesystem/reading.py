@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from .failures import FileToolError, InvalidInput
@@ -14,7 +13,9 @@ if TYPE_CHECKING:
 HEAD = 8192
 """Bytes at the start of a file; a NUL among them means that it is binary, as in git."""
 _CHUNK = 64 * 1024
-_ESCAPED = tuple(b'\n\r\t"\\\b\f'[at : at + 1] for at in range(7))
+_ESCAPED = '\n\r\t"\\'
+_LONGEST = 4
+"""Bytes of the longest character in UTF-8."""
 
 
 def read_lines(
@@ -23,13 +24,14 @@ def read_lines(
     """Return lines of an open file as the output of the tool, and their bytes.
 
     Of more than `max_bytes` as JSON, the whole lines are returned, or else the first bytes; `truncated` if the file
-    goes on. Bytes besides UTF-8 are replaced; `invalid_utf8` then.
+    goes on. A character counts as one byte, as the loops count it. Bytes besides UTF-8 are replaced; `invalid_utf8`
+    then.
     """
     invalid = False
     if is_binary(stream):
         raise FileToolError("BinaryFile", f"{path} is a binary file; only text and images can be read")
     _skip_lines(stream, offset - 1)
-    data, truncated = _cut_lines(stream.read(max_bytes + 1), limit, max_bytes)
+    data, truncated = _cut_lines(stream.read(_LONGEST * max_bytes + 1), limit, max_bytes)
     if offset > 1 and not data:
         raise InvalidInput(f"offset {offset} is past the end of {path}")
     # an incremental decoder drops a character that the cut tore apart
@@ -50,13 +52,24 @@ def is_binary(stream: BinaryIO) -> bool:
 
 
 def json_size(data: bytes) -> int:
-    """Return the bytes of a text within JSON: a line end, a tab, a quote or a backslash takes two."""
-    return len(data) + sum(map(data.count, _ESCAPED))
+    """Return the characters of a text within JSON: a line end, a tab, a quote or a backslash takes two."""
+    return _measure(data.decode("utf-8", "surrogateescape"))
 
 
 def cut_json(data: bytes, most: int) -> bytes:
-    """Return the first bytes of a text that take at most `most` bytes within JSON, and one at least."""
-    return data[: max(1, bisect_right(range(len(data) + 1), most, key=lambda end: json_size(data[:end])) - 1)]
+    """Return the first bytes of a text that take at most `most` characters within JSON, and one at least."""
+    text = data.decode("utf-8", "surrogateescape")
+    end, step = 0, 1 << min(len(text), most).bit_length()
+    while step := step // 2:  # a part is measured once, not with all before it
+        size = _measure(text[end : end + step])
+        if size <= most:
+            end, most = end + step, most - size
+    return text[: max(1, end)].encode("utf-8", "surrogateescape")
+
+
+def _measure(text: str) -> int:
+    # other control characters are no more than one: the kernel leaves them out of a result
+    return len(text) + sum(map(text.count, _ESCAPED))
 
 
 def _skip_lines(stream: BinaryIO, count: int) -> None:
@@ -72,9 +85,9 @@ def _skip_lines(stream: BinaryIO, count: int) -> None:
 
 def _cut_lines(data: bytes, limit: int | None, max_bytes: int) -> tuple[bytes, bool]:
     """Return the first lines of `data` within both limits, and whether more follows."""
-    truncated = json_size(data) > max_bytes
+    whole, data = data, cut_json(data, max_bytes)
+    truncated = len(data) < len(whole)
     if truncated:
-        data = cut_json(data, max_bytes)
         data = data[: data.rfind(b"\n") + 1 or len(data)]
     limit = None if limit is None else min(limit, len(data) + 1)
     lines = data.split(b"\n", limit) if limit is not None else []

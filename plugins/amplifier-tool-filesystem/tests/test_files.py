@@ -104,7 +104,9 @@ async def test_a_file_of_exactly_the_limit_is_not_cut(work: Path, call: Call) ->
     assert (len(output["content"]), output["truncated"]) == (64, False)
 
 
-@pytest.mark.parametrize("line", ['{"a": "\\\\n"}\n', "\n", "plain text of a line\n", "ä\x01\t\n"])
+@pytest.mark.parametrize(
+    "line", ['{"a": "\\\\n"}\n', "\n", "plain text of a line\n", "ä\x01\t\n", "\x1b[0m\n", "привет мир\n"]
+)
 async def test_each_part_of_a_long_file_is_whole_for_a_loop_and_tells_that_it_goes_on(work: Path, line: str) -> None:
     (work / "a").write_text(line * (400_000 // len(line)))
     coordinator = ModuleCoordinator(session_id="test")
@@ -116,6 +118,7 @@ async def test_each_part_of_a_long_file_is_whole_for_a_loop_and_tells_that_it_go
         shown = result.get_serialized_output()
         assert len(shown) <= LoopConfig().max_result_chars
         told = json.loads(shown)
+        assert len(shown) > 150_000 or not told["truncated"]
         texts.append(result.output["content"])
         offset, goes_on = offset + told["lines"], told["truncated"]
     assert len(texts) > 1
@@ -125,7 +128,7 @@ async def test_each_part_of_a_long_file_is_whole_for_a_loop_and_tells_that_it_go
 async def test_a_long_line_is_cut_between_characters(work: Path, call: Call) -> None:
     (work / "a").write_text("x" + "ä" * 100)
     output = (await call("read_file", file_path="a")).output
-    assert (output["content"], output["truncated"]) == ("x" + "ä" * 31, True)
+    assert (output["content"], output["truncated"]) == ("x" + "ä" * 63, True)
     assert "invalid_utf8" not in output
 
 
