@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-LONGEST_WAIT = 10.0
-"""Seconds that a write waits for a lock. Other programs lock files too, some for as long as they run."""
+LONGEST_WAIT = 2.0
+"""Seconds that a write waits for a lock: a session holds one while it writes, other programs as long as they run."""
 _PAUSE = 0.005
 
 
