@@ -355,7 +355,7 @@ async def test_an_issue_that_is_closed_before_its_work_begins_is_skipped_without
 
 
 async def test_ctrl_c_ends_a_run_and_the_next_one_goes_on(make_yard: MakeYard) -> None:
-    yard = make_yard()
+    yard = make_yard(background_sessions=[workers(pool_size=1)])
     await yard.tracker.create("hold")
     with yard.start("run", "file write note.txt hello") as process:
         assert await wait_for_line(process.stderr, "▶ coding-workers"), "the turn is over"

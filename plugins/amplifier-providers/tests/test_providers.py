@@ -142,9 +142,9 @@ async def test_without_a_client_the_error_tells_what_is_missing() -> None:
     def fail() -> Echo:
         raise ValueError("no such port")
 
-    broken = EchoProvider(Settings(), hooks, key="k", address="http://host:0")
+    broken = EchoProvider(Settings(), hooks, key="k", address="http://host:1")
     broken.begin(fail)
-    with pytest.raises(ConfigurationError, match="the address http://host:0 cannot be used: no such port"):
+    with pytest.raises(ConfigurationError, match="the address http://host:1 cannot be used: no such port"):
         await broken.complete(REQUEST)
 
 
