@@ -21,10 +21,11 @@ from .plugin_guard import guard_module
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_imports: dict[str, Future[None]] = {}
-"""Imports by the name of their module; each is begun once in a process."""
 ENDS_WITHIN = 10.0
 """Seconds for an import that runs while the process ends."""
+
+_imports: dict[str, Future[None]] = {}
+"""Imports by the name of their module; each is begun once in a process."""
 _lock = Lock()
 _ending = Event()
 

@@ -16,7 +16,6 @@ from amplifier_core.frozen import frozen
 from amplifier_core.storage import StoreAdministration
 
 from ..documents.sizes import size_of
-from ..sessions.file_changes import forget_changes
 from ..sessions.lineage import read_below
 from ..sessions.lock import holder_of
 from ..sessions.presence import as_it_is
@@ -218,14 +217,13 @@ async def _expired(
 
 async def _delete_whole(store: DurableStore, trees: Sequence[Sequence[str]]) -> int:
     """Delete sessions with all sessions below them; return how many."""
-    from ..sessions.session_folders import forget_logs
+    from ..sessions.kept_files import forget_files
     from .worktree_steps import release_worktrees
 
     ids = [each for tree in trees for each in tree]
     await release_worktrees([tree[0] for tree in trees])
     await asyncio.gather(*(_delete(store, session_id) for session_id in ids))
-    await asyncio.to_thread(forget_changes, ids)
-    await asyncio.to_thread(forget_logs, ids)
+    await asyncio.to_thread(forget_files, ids)
     return len(ids)
 
 

@@ -114,13 +114,12 @@ class PreparedBundle:
         """Return a new initialised session working in `session_cwd` (default: the current folder).
 
         `config` replaces the mount plan and becomes the session's; without it, and without a `parent`, the session has
-        the `hosting_plan`. `capabilities` are registered before the modules are
-        mounted. Modules without code in the bundle, and mentions without a file in it, are resolved by the `parent`.
-        Its tool calls are held to the policy of the `parent`, else to `permissions`, and to the bundle's own rules.
-        A program that loads a bundle has decided that its code may run: nobody is asked. The code of a bundle loaded by
-        `security.load_trusted` is checked when it is imported, with `NotTrusted`.
-        The session's hooks receive `bundle:loaded` and `bundle:prepared`. If the set-up fails, they receive
-        `bundle:failed`, and the session is cleaned up before the error is raised.
+        the `hosting_plan`. `capabilities` are registered before the modules are mounted. Modules without code in the
+        bundle, and mentions without a file in it, are resolved by the `parent`. Its tool calls are held to the policy
+        of the `parent`, else to `permissions`, and to the bundle's own rules. A program that loads a bundle has decided
+        that its code may run: nobody is asked. The code of a bundle loaded by `security.load_trusted` is checked when
+        it is imported, with `NotTrusted`. The session's hooks receive `bundle:loaded` and `bundle:prepared`. If the
+        set-up fails, they receive `bundle:failed`, and the session is cleaned up before the error is raised.
         """
         if config is None:
             config = deepcopy(self.mount_plan) if parent is not None else self.hosting_plan()

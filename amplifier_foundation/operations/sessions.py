@@ -208,8 +208,7 @@ async def delete_sessions(store: SessionStore, actor: Actor, records: Sequence[S
     from asyncio import to_thread
 
     from ..background.worktree_steps import release_worktrees
-    from ..sessions.file_changes import forget_changes
-    from ..sessions.session_folders import forget_logs
+    from ..sessions.kept_files import forget_files
     from .approvals import withdraw_questions
 
     await withdraw_questions(store, actor, {record.session_id for record in records})
@@ -217,8 +216,7 @@ async def delete_sessions(store: SessionStore, actor: Actor, records: Sequence[S
     for record in records:
         await store.delete(record.session_id)
         await _record(store, actor, "session.delete", record, name=record.name)
-    forget_changes(record.session_id for record in records)
-    await to_thread(forget_logs, [record.session_id for record in records])
+    await to_thread(forget_files, [record.session_id for record in records])
 
 
 async def repair_session(store: SessionStore, actor: Actor, session_id: str) -> list[Finding]:

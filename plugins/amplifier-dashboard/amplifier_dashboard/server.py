@@ -47,8 +47,9 @@ async def serving(desk: Desk, config: PageConfig, *, option: str = "--port") -> 
     async with desk.changes.following(desk.store), desk.talks.running():
         server = await start_server(application, bound, **tls)
         try:
-            with noted(address_of(config, port)):
-                yield address_of(config, port)
+            address = address_of(config, port)
+            with noted(address):
+                yield address
         finally:
             application.close()
             await stop_server(server, bound)

@@ -181,8 +181,7 @@ class PostgresTransfer:
                 _keep_state(db, self._pool, before, after)
         except psycopg.errors.UniqueViolation as error:
             raise StoreConflict(
-                self.place,
-                f"was written during the copy ({error.diag.message_primary}). Copy into an empty store",
+                self.place, f"was written during the copy ({error.diag.message_primary}). Copy into an empty store"
             ) from error
         except psycopg.Error as error:
             raise store_error(self.place, error) from error

@@ -44,6 +44,7 @@ _ACTIONS = {
     **dict.fromkeys(("fd", "fdfind"), r"-[^-teEdScjoC]*[xX].*|--exec.*"),
 }
 """The arguments that a command to run comes behind, or stands in; the rest of `fd -tx` is the value of `-t`."""
+_RUNNERS = frozenset(("env", *_OPTIONS, *_RUN_OTHERS, *_ACTIONS))
 _INTERPRETERS = (
     r"(?:ba|da|z|k)?sh|python[0-9.]*|pypy[0-9.]*|node|nodejs|deno|bun|perl|ruby|php|lua|Rscript|tclsh|psql|mysql|sqlite3|ssh"
     r"|at|batch|parallel|gdb|ed|ex|vim?|awk|gawk|make|docker|kubectl"
@@ -123,7 +124,7 @@ def _find_name(program: Word) -> str:
     """Return the name of a program in any folder; `find` for `gfind`, as GNU's programs are called beside others."""
     name = program.text.rpartition("/")[2]
     plain = name.removeprefix("g")
-    return plain if plain == "env" or plain in {*_OPTIONS, *_RUN_OTHERS, *_ACTIONS} else name
+    return plain if plain in _RUNNERS else name
 
 
 def runs_another(program: Word) -> bool:
