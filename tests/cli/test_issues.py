@@ -113,6 +113,8 @@ def test_the_list_is_chosen_and_cut(told: Told, capsys: pytest.CaptureFixture[st
     assert invoke(["issue", "list", "--limit", "2"]) == exits.OK
     out, err = capsys.readouterr()
     assert (len(out.splitlines()), err) == (3, "There are more; --limit 4 shows some of them.\n")
+    assert invoke(["issue", "list", "-l", "four"]) == exits.OK
+    assert capsys.readouterr() == ("", "No such issues. See all with: amplifier issue list --all\n")
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ LONGEST, LONGEST_REASON = 600, 450
 """Characters of an error, and of the service's words in it; the rest is left out."""
 _SEARCHED = 4_000
 """Characters that are searched for secrets."""
+SHORTEST_SECRET = 8
+"""Characters of the shortest key that is looked for: one that a local server takes, as "none", is a word."""
 
 
 class Kind(NamedTuple):
@@ -54,7 +56,7 @@ class BaseTranslator(ABC):
 
     def __init__(self, model: str, secrets: Iterable[str | None]) -> None:
         self.model = model
-        self._secrets = [secret for secret in secrets if secret]
+        self._secrets = [secret for secret in secrets if secret and len(secret) >= SHORTEST_SECRET]
 
     @abstractmethod
     def translate_foreign(self, error: Exception) -> LLMError | None:

@@ -129,6 +129,12 @@ async def test_an_error_has_a_remedy_and_no_secret() -> None:
     assert vars(caught.value)["remedy"] == "Wait."
 
 
+async def test_a_key_as_short_as_a_word_takes_no_words_from_an_error() -> None:
+    provider = make(ModuleCoordinator(session_id="test"), refusals=9, max_retries=0, key="o")
+    with pytest.raises(RateLimitError, match="^429: slow down, key="):
+        await provider.complete(REQUEST)
+
+
 async def test_without_a_client_the_error_tells_what_is_missing() -> None:
     hooks = ModuleCoordinator(session_id="test").hooks
     keyless = EchoProvider(Settings(), hooks, key=None, address=None)

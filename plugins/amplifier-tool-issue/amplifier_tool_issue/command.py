@@ -137,16 +137,18 @@ async def list_(
         found = await tracker.find(
             status=wanted, type=[type_] if type_ else (), label=label, ready=ready, limit=None if as_json else limit + 1
         )
+        is_empty = not found and not await tracker.find(limit=1)
     if as_json:
         print_json("issue.list/1", [each.facts() for each in found[:limit]])
         return
+    others = "No such issues. See all with: amplifier issue list --all"
     print_table(
         ("ISSUE", "STATE", "PRIORITY", "TYPE", "TITLE", "WORKER"),
         [
             (f"{each.id}", _state(each), f"{each.priority}", each.type, one_line(each.title, 80), each.assignee or "")
             for each in found[:limit]
         ],
-        empty="No issues here. Make one with: amplifier issue create TITLE",
+        empty="No issues here. Make one with: amplifier issue create TITLE" if is_empty else others,
         shrink=("TITLE",),
         leave_out=("WORKER", "TYPE", "PRIORITY", "STATE"),
     )
