@@ -1,5 +1,5 @@
 # make demo       try everything in a new folder: no key, no network
-# make test       run the tests, and of each slow file the first one; ALL=yes runs all, in PROCESSES=4 processes
+# make test       run the tests, and of each slow file the first SHARE=1; ALL=yes runs all, in PROCESSES=4 processes
 # make check      run ruff, mypy --strict and the tests of the architecture
 # make ecosystem  run modules of others on this kernel and these on the published one, and list the differences
 # make bench      measure speed beside peers and references of the same run, and the last release; ONLY="hooks files" JSON=figures.json
@@ -31,6 +31,7 @@ CUTS ?= 4096
 MINUTES ?= 60
 DAYS ?= 365
 PROCESSES ?= 4
+SHARE ?= 1
 # The files of tests lie in memory where there is room: a killed process loses nothing there, and no commit waits for a disk.
 MEMORY = $(shell test "$$(df -kP /dev/shm 2>/dev/null | awk 'END { print $$4 }')" -ge 6000000 2>/dev/null \
 	&& ! grep -q '^[^ ]* /dev/shm [^ ]* [^ ]*noexec' /proc/mounts && echo /dev/shm)
@@ -51,7 +52,7 @@ demo: $(READY)
 
 test: $(READY)
 	@folder=$$(mktemp -d -p "$(or $(MEMORY),$${TMPDIR:-/tmp})"); \
-	$(BIN)/python -m pytest -q -n $(PROCESSES) $(if $(ALL),,--share) --dist loadfile --no-loadscope-reorder --basetemp=$$folder/tests; \
+	$(BIN)/python -m pytest -q -n $(PROCESSES) $(if $(ALL),,--share=$(SHARE)) --dist loadfile --no-loadscope-reorder --basetemp=$$folder/tests; \
 	code=$$?; rm -rf $$folder; exit $$code
 
 check: $(READY)

@@ -1,7 +1,8 @@
-"""Run the first test alone of each file of slow ones, with the option `--share`."""
+"""Run the first tests alone of each file of slow ones, with the option `--share`."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,17 +11,18 @@ if TYPE_CHECKING:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Offer the option."""
-    parser.addoption("--share", action="store_true", help="of each file of slow tests, run the first one alone")
+    parser.addoption("--share", type=int, help="of each file of slow tests, run so many alone: the first ones")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the other slow tests out."""
-    if not config.getoption("share"):
+    share = config.getoption("share")
+    if share is None:
         return
-    begun, kept, left_out = set(), [], []
+    begun, kept, left_out = Counter[object](), [], []
     for item in items:
-        is_left_out = item.path in begun and item.get_closest_marker("slow") is not None
+        is_left_out = begun[item.path] >= share and item.get_closest_marker("slow") is not None
         (left_out if is_left_out else kept).append(item)
-        begun.add(item.path)
+        begun[item.path] += 1
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)
