@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from amplifier_core.errors import AmplifierError, SessionConflict
 from amplifier_core.frozen import frozen
 from amplifier_core.permissions.gate import ALWAYS, ONCE, SESSION
-from amplifier_core.storage import PromptDeliveries
 
 from ..paths import data_home, make_private
+from .giving_back import make_due
 from .store_clock import clock_of
 
 if TYPE_CHECKING:
@@ -240,12 +240,6 @@ def _choose(approval: Approval, scope: Scope) -> str:
             return option
     offered = ", ".join(approval.options)
     raise SessionConflict(approval.id, f"approval {approval.id} cannot be given with --{scope}; it offers: {offered}")
-
-
-async def make_due(store: DurableStore, delivery_id: str, now: datetime | None = None) -> None:
-    """Make a waiting delivery due now, where the store can; its worker looks every `LOOK` seconds elsewhere."""
-    if isinstance(store, PromptDeliveries):
-        await store.make_due(delivery_id, now=now)
 
 
 async def resume_answered(store: DurableStore, project: str, queue: str, now: datetime) -> set[str]:

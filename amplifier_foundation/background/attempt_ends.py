@@ -15,13 +15,13 @@ from ..sessions.failures import find_provider_error
 from ..sessions.lock import holder_of
 from ..sessions.records import describe_worktree
 from ..spawning.life import record_changes
-from .approvals import WAITS, make_due
+from .approvals import WAITS
 from .attempts import close_replaced
 from .budgets import BUDGET
 from .cancelling import CANCELLED
 from .completion import completion_events
 from .git import GitError
-from .giving_back import give_back
+from .giving_back import POSTPONED, give_back, make_due
 from .mistakes import is_exhausted, is_mistake
 from .outages import PROVIDER, asked_wait, is_of_service
 from .worktree_steps import finish_worktree, forget_worktree, give_up_worktree
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from .state import ActivityKind, BackgroundSessionState, Engine, Running
     from .worktrees import Result
 
-POSTPONED = 60.0
+LONGEST_PAUSE = 60.0
 """Seconds at most until a plugin that refused a session is asked again, unless it named a time."""
 
 
@@ -137,10 +137,10 @@ class AttemptEnd:
             await forget_worktree(self.delivery)
             await self.engine.plugins.after_trigger(skipped)
             return
-        soon = timedelta(seconds=self.engine.backoff(self.delivery.epoch, base=1.0, cap=POSTPONED))
+        soon = timedelta(seconds=self.engine.backoff(self.delivery.epoch, base=1.0, cap=LONGEST_PAUSE))
         self.background.postponed.add(self.delivery.delivery_id)
         due = refusal.not_before or self.engine.clock.now() + soon
-        await self._put_back(reason, due, counted=False)
+        await self._put_back(f"{POSTPONED}{reason}", due, counted=False)
         self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=due)
 
     async def fail(
@@ -194,7 +194,7 @@ class AttemptEnd:
             return
         self.background.postponed.add(self.delivery.delivery_id)
         changes = self._find_changes(spawn, outcome)
-        await self._put_back(reason, until, counted=False, session=changes)
+        await self._put_back(f"{POSTPONED}{reason}", until, counted=False, session=changes)
         if self.background.allowance.hold(denial):
             self.engine.report_problem(self.background, BUDGET, "degraded", reason, until)
         self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=until)

@@ -1,8 +1,10 @@
-"""Give deliveries back to their queues."""
+"""Give deliveries back to their queues, and make postponed ones due."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from amplifier_core.storage import PromptDeliveries
 
 from ..sessions.store_arguments import known_arguments
 
@@ -10,10 +12,30 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from amplifier_core.clock import Clock
-    from amplifier_core.storage import Delivery, Inbox
+    from amplifier_core.storage import Delivery, DurableStore, Inbox
+
+POSTPONED = "postponed: "
+"""The beginning of the reason of a delivery that waits for a budget or a plugin."""
+MOST_POSTPONED = 10_000
+"""The newest waiting deliveries in which a start looks for postponed ones."""
 
 
 async def give_back(store: Inbox, delivery: Delivery, clock: Clock, reason: str, due: datetime, **how: Any) -> None:
     """Give a delivery back, to be tried at `due`; `how` are the other arguments of `nack`. Raises its errors."""
     how |= known_arguments(store.nack, now=clock.now())
     await store.nack(delivery, reason=reason, available_at=due, **how)
+
+
+async def make_due(store: DurableStore, delivery_id: str, now: datetime | None = None) -> bool:
+    """Make a waiting delivery due now; return whether it was due later. Of a store that cannot, it stays as it is."""
+    return isinstance(store, PromptDeliveries) and await store.make_due(delivery_id, now=now)
+
+
+async def resume_postponed(store: DurableStore, project: str, queue: str, now: datetime) -> set[str]:
+    """Make postponed deliveries due: the budget or the plugin may have changed, and postpones them again if not.
+
+    Return the ids of those that the store cannot make due before their time.
+    """
+    waiting = await store.deliveries(project=project, queue=queue, state="pending", limit=MOST_POSTPONED)
+    postponed = [each for each in waiting if (each.reason or "").startswith(POSTPONED) and each.available_at > now]
+    return {each.delivery_id for each in postponed if not await make_due(store, each.delivery_id, now)}

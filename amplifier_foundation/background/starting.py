@@ -18,6 +18,7 @@ from .admission import Gate, SlidingCount
 from .approvals import resume_answered
 from .budgets import Allowance
 from .cancelling import CANCELLED
+from .giving_back import resume_postponed
 from .keys import queue_key
 from .state import BackgroundSessionState
 from .status_log import StatusLog
@@ -141,7 +142,7 @@ async def has_work(engine: Engine, background: BackgroundSessionState) -> bool:
 
 
 async def take_up_work(engine: Engine, background: BackgroundSessionState) -> None:
-    """Free lost work of the tracker, skip what a killed process was cancelling, and make answered deliveries due.
+    """Free lost work of the tracker, skip what a killed process was cancelling, and make answered and postponed deliveries due.
 
     The deliveries that still wait for an answer count as postponed.
     """
@@ -154,6 +155,7 @@ async def take_up_work(engine: Engine, background: BackgroundSessionState) -> No
                 with suppress(DeliveryConflict):  # a person was faster
                     await engine.store.drop(dead.delivery_id, reason=str(dead.reason))
         background.postponed |= await resume_answered(engine.store, *place, now)
+        background.postponed |= await resume_postponed(engine.store, *place, now)
 
 
 async def wait_until_armed(

@@ -13,7 +13,8 @@ from amplifier_core.ids import new_session_id
 from amplifier_core.storage import Inbox
 
 from ..background.approval_inbox import ApprovalInbox
-from ..background.approvals import WAITS, make_due, read_approvals
+from ..background.approvals import WAITS, read_approvals
+from ..background.giving_back import make_due
 from ..background.keys import run_of
 from ..background.partial_store import complete_store
 from ..background.store_clock import clock_of

@@ -68,7 +68,8 @@ async def withdraw_questions(store: SessionStore, actor: Actor, session_ids: Col
 
     Where one below such a session is deleted alone, the event goes on without it.
     """
-    from ..background.approvals import make_due, save
+    from ..background.approvals import save
+    from ..background.giving_back import make_due
     from .deliveries import drop_deliveries
 
     for each, delivery in await _read_questions(store):

@@ -83,11 +83,14 @@ async def read_dead_letters(
 async def retry_deliveries(
     store: DurableStore, actor: Actor, deliveries: Sequence[Delivery], decision: Decision | None = None
 ) -> Retried:
-    """Handle dead, refused or skipped deliveries again, as if for the first time; the caller then calls `wake`.
+    """Handle dead, refused or skipped deliveries again, as if for the first time, and postponed ones before their time.
+
+    The caller then calls `wake`.
 
     A delivery whose session was interrupted in a call with effects once needs a decision, `done` or `again`, and is
     left alone without one. Raises `NothingToDecide` for a delivery that needs none, before any change.
     """
+    from ..background.giving_back import POSTPONED, make_due
     from ..sessions.once import decide_effects
 
     uncertain = await find_uncertain(store, deliveries)
@@ -105,8 +108,11 @@ async def retry_deliveries(
         try:
             done.due.append(await store.redeliver(each.delivery_id))
         except DeliveryConflict as error:
-            done.conflicts.append(error)
-            continue
+            is_postponed = each.state == "pending" and (each.reason or "").startswith(POSTPONED)
+            if not is_postponed or not await make_due(store, each.delivery_id):
+                done.conflicts.append(error)
+                continue
+            done.due.extend(await store.find_deliveries(each.delivery_id))
         await _record(store, actor, "trigger.retry", each, **({"decision": decision} if decision else {}))
     return done
 

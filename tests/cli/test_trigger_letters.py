@@ -7,6 +7,7 @@ import json
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -93,6 +94,28 @@ def test_a_dead_letter_is_due_again_and_goes_on_in_its_session(
     follows = "waits for the next: amplifier up, in its session a-1"
     assert out == f"{ids[1][:8]} b/a: timer, tick 1 {follows}\n"
     assert [(each.state, each.attempts) for each in stored()] == [("dead", 1), ("pending", 0)]
+
+
+async def _put_back(project: Path, *reasons: str) -> list[str]:
+    store, place = open_inbox(load_plugins(environ={})), (str(project.resolve()), "b/a")
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    for reason in reasons:
+        await store.enqueue(*place, "b/a/manual", TriggerEvent(TriggerType.MANUAL, "manual"))
+        claimed = await store.claim(*place, owner="o", lease=60.0, session_id="a-1")
+        assert claimed is not None
+        await store.nack(claimed, reason=reason, available_at=tomorrow, counted=False)
+    waiting = await store.deliveries(queue="b/a")
+    await store.close()
+    return [each.delivery_id for each in reversed(waiting)]
+
+
+def test_an_event_that_waits_for_a_budget_is_due_at_once_when_a_person_retries_it(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held, asked = asyncio.run(_put_back(project, "postponed: its budget is spent", "waits for approval: 1 bash"))
+    assert "waits for the next: amplifier up" in ran(capsys, "retry", held)[0]
+    assert "is pending" in ran(capsys, "retry", asked, code=exits.CONFLICT)[1]
+    assert [each.available_at < datetime.now(UTC) for each in stored()] == [False, True]
 
 
 def test_all_dead_letters_are_retried_at_once_by_an_up_that_runs(

@@ -99,7 +99,7 @@ async def dead(ctx: click.Context, bundle_path: str | None, everywhere: bool, as
 async def retry(
     ctx: click.Context, ids: tuple[str, ...], every: bool, decision: Decision | None, bundle_path: str | None
 ) -> None:
-    """Try dead, refused or skipped events again, as if for the first time.
+    """Try dead, refused or skipped events again, as if for the first time, and postponed ones before their time.
 
     ID is an id shown by `amplifier trigger dead --all`, or enough of its beginning: at least four characters. An event
     whose session was interrupted in a tool with effects once needs a decision: --assume-done or --run-again. The exit

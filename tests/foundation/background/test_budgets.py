@@ -146,3 +146,35 @@ async def test_a_daily_budget_of_one_session_holds_its_event_alone(open_bench: O
         await bench.until("postponed", count=2)
         assert (bench.statuses(), await bench.states()) == ({"queue": "running"}, ["pending", "pending"])
         assert BUDGET not in bench.manager._sessions.popitem()[1].problems
+
+
+async def test_a_restart_goes_on_waiting_for_a_spent_budget_and_shows_it(open_bench: OpenBench, priced: Any) -> None:
+    for fed in (2, 0):  # the second one only restarts
+        async with open_bench(providers=priced()) as bench:
+            session_id = await bench.start(budget={"turns": 1, "per": "day"})
+            for n in range(fed):
+                bench.trigger.feed(n)
+            await bench.until("postponed")
+            await bench.holds(lambda: not bench.manager.get_status(session_id)["running"])
+            assert await bench.manager.is_idle()
+            assert bench.statuses() == {"queue": "degraded"}
+            assert (await bench.deliveries())[1].reason.startswith("postponed: session 'queue")
+
+
+@pytest.mark.parametrize("scope", ["background session", "tree"])
+async def test_a_larger_budget_handles_what_waited_for_the_smaller_one(
+    open_bench: OpenBench, priced: Any, scope: str
+) -> None:
+    async def run(tokens: int, kind: str) -> None:
+        budget = {"tokens": tokens, "per": "day"}
+        sections = {"spawn": {"budget": budget}} if scope == "tree" else {}
+        tools = [{"module": "tool-filesystem"}]
+        async with open_bench(providers=priced(calls=1), tools=tools, **sections) as bench:
+            await bench.start(**({"budget": budget} if scope != "tree" else {}))
+            if kind == "postponed":
+                bench.trigger.feed(1)
+            await bench.until(kind)
+            assert [each.attempts for each in await bench.deliveries()] == [int(kind == "completed")]
+
+    await run(100, "postponed")
+    await run(1000, "completed")
