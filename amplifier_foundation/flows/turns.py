@@ -135,7 +135,7 @@ class AgentTurns:
     async def _say(self, request: TurnRequest, session_id: str, prompt: str, *, anew: bool = False) -> str:
         """Take one turn in the session of an attempt."""
         spawn = await self._agents.make_spawn(str(request.task.agent), prompt, session_id, runner=request.task.runner)
-        spawn.metadata = {**spawn.metadata, "task": request.key, "flow": self._run_id}
+        spawn.metadata, spawn.needs_answer = {**spawn.metadata, "task": request.key, "flow": self._run_id}, True
         tree = self._make_tree(request)
         spawn.capabilities = {**spawn.capabilities, TREE: tree, **wish(request.task.output_schema)}
         if request.source is not None:

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 class Turn:
     """The outcome of one turn: `status` is `completed`, `cancelled`, or `incomplete` for an unfinished answer.
 
-    `error` says what an unfinished answer lacks; `output` is its text so far.
+    `error` says what an unfinished answer lacks, or what stopped the turn before one; `output` is its text so far.
     """
 
     session_id: str
@@ -135,7 +135,8 @@ class Conversation:
         `attached` are content blocks beside the prompt, such as images. The record's metadata has the usage and the
         seconds of all turns then. Raises the errors of the orchestrator and the store, and `BudgetExceeded`; the
         session can take further turns all the same. A cut turn leaves no tool call without a result. A request to stop
-        ends with the turn. An answer that its model did not finish is stored as a failure, and returned.
+        ends with the turn. An answer that its model did not finish, or that a hook or a limit stopped, is stored as a
+        failure, and returned.
         """
         began, status, outcome, error = time.monotonic(), "failed", "incomplete", None
         try:
@@ -144,11 +145,11 @@ class Conversation:
             if attached:
                 await self._attach(prompt, attached)
             output = await self._take_turn("" if attached else prompt)
-            problem = self._finish.take_problem(output)
+            problem = self._finish.take_problem(output, needs_answer=not self._recorder.held.marks)
             if problem is None:
                 status = outcome = self.session.state
             else:
-                error = str(problem)
+                error, output = str(problem), problem.partial
         except BaseException as failure:
             self._finish.take_problem("")  # this turn's, and not the next one's
             error = describe_failure(failure, self.session)

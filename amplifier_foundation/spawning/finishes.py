@@ -26,10 +26,13 @@ class FinishGuard:
     def take_problem(self, partial: str, *, needs_answer: bool = False) -> AnswerUnfinished | None:
         """Return the error for an answer that is unfinished, `partial` so far, since the last call; else None.
 
-        With `needs_answer`, also for a turn that stopped before one, as at its limit of requests.
+        With `needs_answer`, also for a turn that stopped before one: at its limit of requests, or denied by a hook.
         """
         reason, stopped = self._reason, self._stopped if needs_answer else ""
         self._reason = self._stopped = ""
         if reason:
             return AnswerUnfinished(self._session_id, reason, partial)
-        return AnswerUnfinished(self._session_id, f"stopped before an answer: {stopped}", partial) if stopped else None
+        if not stopped:
+            return None
+        said = "" if partial == stopped else partial  # a loop returns the reason in place of an answer
+        return AnswerUnfinished(self._session_id, f"stopped before an answer: {stopped}", said)

@@ -31,6 +31,16 @@ class Short:
 async def mount(coordinator, config):
     await coordinator.mount("providers", Short())
 """
+CLOSED = """
+from amplifier_core.models import HookResult
+
+
+async def mount(coordinator, config):
+    async def deny(event, data):
+        return HookResult(action="deny", reason="closed")
+
+    coordinator.hooks.register(config["event"], deny)
+"""
 BUNDLE = """---
 bundle: {name: teller}
 providers:
@@ -68,3 +78,19 @@ def test_it_is_stored_as_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     assert "(content_filter)" in result["error"]
     invoke(["session", "show", result["session_id"]])
     assert "the service held the answer back (content_filter)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("event", ["prompt:submit", "provider:request"])
+def test_what_a_hook_says_that_stops_a_turn_is_no_answer(
+    project: Path, capsys: pytest.CaptureFixture[str], event: str
+) -> None:
+    (project / "closed.py").write_text(CLOSED, encoding="utf-8")
+    hook = f"hooks: [{{module: hooks-closed, source: ./closed.py, config: {{event: '{event}'}}}}]\n---\nTell."
+    (project / "bundle.md").write_text(BUNDLE.replace("---\nTell.", hook), encoding="utf-8")
+    assert invoke(["run", "hello"]) == exits.FAILED
+    out, err = capsys.readouterr()
+    assert (out, "stopped before an answer: Denied by hook: closed" in err) == ("", True)
+    assert invoke(["run", "--json", "hello"]) == exits.FAILED
+    result = json.loads(capsys.readouterr().out)["data"]
+    assert (result["status"], result["output"]) == ("incomplete", "")
+    assert "Denied by hook: closed" in result["error"]

@@ -264,6 +264,8 @@ class EditorSession:
             return {"stopReason": "cancelled"}
         await self._tell_end(conversation, said)
         await self.commands.refresh(conversation, self._host)
+        if turn.error is not None and not turn.output:
+            self.tell({"sessionUpdate": "agent_message_chunk", "content": make_text(redact_text(turn.error))})
         reason = await self._read_stop_reason() if turn.error is not None else "end_turn"
         return {"stopReason": reason, "usage": _show_usage(conversation.usage.since(before))}
 

@@ -59,6 +59,13 @@ agents:
 ---
 You lead.
 """
+CLOSED = """---
+bundle: {name: closed}
+providers: [{module: provider-playbook}]
+hooks: [{module: hooks-shell, config: {hooks: {UserPromptSubmit: [{hooks: [{command: "echo closed >&2; exit 2"}]}]}}}]
+---
+You are closed.
+"""
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
@@ -86,6 +93,12 @@ def test_an_answer_comes_as_chunks_of_one_message_before_the_result_of_the_promp
     assert editor.prompt(session, "one")["stopReason"] == "end_turn"
     assert editor.text_of(session) == "You said: one"
     assert {each["messageId"] for each in editor.updates_of(session, "agent_message_chunk")} == {"m2"}
+
+
+def test_a_prompt_that_a_hook_refuses_is_told_as_a_message_of_the_agent(editor: Any, make: Any) -> None:
+    session = editor.new(make(CLOSED))
+    assert editor.prompt(session, "one")["stopReason"] == "end_turn"
+    assert editor.text_of(session).endswith("(stopped before an answer: Denied by hook: closed)")
 
 
 def test_the_title_and_the_time_follow_the_first_prompt(editor: Any, folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +44,10 @@ def run(make_bundle: Any, store: DurableStore, plugins: Plugins, tmp_path: Path)
     """Run a step as a workflow; its agents answer with all that was said, or with what follows `say`."""
     (tmp_path / "echo.py").write_text(ECHO)
     provider = {"module": "provider-echo", "source": str(tmp_path / "echo.py")}
-    prepared = make_bundle("flows", providers=[provider], agents={"critic": {"description": "Reads."}})
+    agents = {"critic": {"description": "Reads."}}
 
-    async def run(step: Step, **options: Any) -> RunResult:
+    async def run(step: Step, hooks: Sequence[dict[str, Any]] = (), **options: Any) -> RunResult:
+        prepared = make_bundle("flows", providers=[provider], agents=agents, hooks=list(hooks))
         workflow = Workflow("work", step, options.pop("defaults", {}))
         return await run_workflow(workflow, prepared, store, plugins, working_dir=tmp_path, **options)
 

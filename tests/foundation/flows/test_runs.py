@@ -18,10 +18,21 @@ from amplifier_foundation.flows.outputs import find_json
 from amplifier_foundation.flows.tasks import Approval, Branch, ForEach, Loop, Parallel, Sequence, Task, Workflow
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from amplifier_core.storage import DurableStore
     from amplifier_foundation.flows.tasks import Step
 
     from .conftest import MakeRun
+
+
+CLOSED = """
+from amplifier_core.models import HookResult
+
+async def mount(coordinator, config):
+    async def deny(event, data): return HookResult(action="deny", reason="closed")
+    coordinator.hooks.register("prompt:submit", deny)
+"""
 
 
 class Counted:
@@ -396,3 +407,10 @@ async def test_steps_wait_for_later_ones_while_a_place_is_left(run: MakeRun) -> 
 
 def test_many_steps_with_few_places_are_checked_at_once() -> None:
     Graph(Workflow("work", Parallel(*(Task(f"t{number}") for number in range(10_000)), max_concurrency=2)))
+
+
+async def test_a_task_whose_prompt_a_hook_refuses_fails_with_the_reason(run: MakeRun, tmp_path: Path) -> None:
+    (tmp_path / "closed.py").write_text(CLOSED)
+    result = await run(Task("ask", agent="self", prompt="say yes"), hooks=[{"module": "h", "source": "./closed.py"}])
+    assert (result.status, result.outputs) == ("failed", {})
+    assert "stopped before an answer: Denied by hook: closed" in str(result.error)
