@@ -12,7 +12,8 @@ from amplifier_core.errors import SessionConflict, SessionNotFound
 
 from ..cli import Verbs, exits
 from ..documents.safe_text import plain
-from ..operations.runs import fork_run, read_entries, record_run
+from ..operations.running import status_elsewhere, wake
+from ..operations.runs import fork_run, read_entries, record_run, resume_event_run
 from ..sessions.presence import status_of
 from .app import (
     bundle_option,
@@ -97,13 +98,20 @@ async def run(
 @click.pass_context
 @run_in_loop
 async def resume(ctx: click.Context, run_id: str, accept: bool, trusts: bool, as_json: bool) -> None:
-    """Run the rest of a run; what is done is not done again."""
+    """Run the rest of a run; what is done is not done again. A run of a background session goes on in amplifier up."""
     plugins = plugins_of(ctx)
     async with use_inbox(plugins) as store:
         record = await find_run(store, run_id)
         if record.event_id is not None:
-            text = f"the run {record.session_id} is that of a background session; amplifier up goes on with it"
-            raise SessionConflict(record.session_id, text)
+            delivery = await resume_event_run(store, person(), record)
+            place = delivery.project, delivery.queue
+            runs = wake(*place) or await status_elsewhere(store, *place) != ""
+            if as_json:
+                facts = {"run": record.session_id, "status": "running" if runs else "pending", "outputs": {}}
+                print_json("flow.run/1", {**facts, "error": None, "waiting": []})
+            else:
+                click.echo(f"{record.session_id} goes on {'now' if runs else 'at the next: amplifier up'}")
+            return
         workflow, bundle = await _load(record, plugins, Asking(plugins, trusts))
         if bundle.digest != record.bundle_digest and not accept:
             text = f"the bundle of run {record.session_id} has changed since. Go on with its present version: --accept"

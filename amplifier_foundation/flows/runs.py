@@ -13,7 +13,7 @@ from amplifier_core.ids import new_session_id
 from amplifier_core.storage import Inbox
 
 from ..background.approval_inbox import ApprovalInbox
-from ..background.approvals import WAITS, read_approvals
+from ..background.approvals import WAITS, read_approvals, save
 from ..background.giving_back import make_due
 from ..background.keys import run_of
 from ..background.partial_store import complete_store
@@ -316,7 +316,9 @@ async def cancel_run(store: DurableStore, record: SessionRecord, clock: Clock | 
     name = str(record.metadata[FLOW]["name"])
     error = FlowError(CANCELLED, f"a person has cancelled the run {run_id}")
     if run_of(delivery) is None:
+        questions = await read_questions(store, record, clock.now())
         await store.drop(delivery.delivery_id, reason="a person has cancelled it")
+        await save(store, delivery.project, delivery.queue, {each.id: None for each in questions})  # asked anew if resumed
         await store.update(
             run_id, status="cancelled", metadata=with_members(record.metadata, {HELD: {}}), error=str(error)
         )

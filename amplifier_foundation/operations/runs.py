@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from amplifier_core.errors import SessionConflict
 from amplifier_core.storage import Inbox
 
 from ..sessions.presence import status_of as run_status  # noqa: F401 - the page of the version before imports it
 from .acting import record_act
+from .deliveries import retry_deliveries
 
 if TYPE_CHECKING:
     from amplifier_core.plugins import Plugins
-    from amplifier_core.storage import DurableStore, SessionRecord, SessionStore
+    from amplifier_core.storage import Delivery, DurableStore, SessionRecord, SessionStore
 
     from ..flows.journal import Entry
     from .acting import Actor
@@ -40,6 +42,29 @@ async def cancel_run(store: DurableStore, actor: Actor, run: SessionRecord) -> b
     is_over = await cancel(store, run)
     await record_run(store, actor, "flow.cancel", run)
     return is_over
+
+
+async def resume_event_run(store: DurableStore, actor: Actor, run: SessionRecord) -> Delivery:
+    """Have the background session of a run that was cancelled, or has failed, go on with it; the caller calls `wake`.
+
+    Raises `SessionConflict` for a run with nothing to resume, `DeliveryConflict` when somebody was faster, and
+    `EffectsUncertain`.
+    """
+    from ..flows.asking import forget_cancel
+
+    whose, run_id = f"the run {run.session_id} is that of a background session", run.session_id
+    found = await store.deliveries(session_id=run_id, limit=1)
+    if not found or found[0].state == "done":
+        what = "it is completed" if found else "its event is no longer stored"
+        raise SessionConflict(run_id, f"{whose}, and {what}. Fork it: amplifier flow fork {run_id} --at TASK")
+    if found[0].state in ("pending", "claimed"):
+        raise SessionConflict(run_id, f"{whose}; amplifier up goes on with it")
+    await forget_cancel(store, run.project, run_id)
+    done = await retry_deliveries(store, actor, found)
+    for problem in (*done.uncertain.values(), *done.conflicts):
+        raise problem
+    await record_run(store, actor, "flow.resume", run)
+    return done.due[0]
 
 
 async def fork_run(

@@ -96,6 +96,34 @@ def test_the_run_of_a_background_session_is_listed_with_its_workflow(
     assert [each["workflow"] for each in flow(capsys, "list")] == ["chain"]
 
 
+def test_a_cancelled_run_of_a_background_session_goes_on_when_it_is_resumed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, ["{id: one, value: 1}", "{approval: sure}", "{id: two, value: 2}"])
+    path = folder / "bundle.md"
+    path.write_text(
+        path.read_text().replace("workflows:", "background_sessions: [{name: back, workflow: chain}]\nworkflows:")
+    )
+    up = ["up", "--once", str(path)]
+    assert invoke(["trigger", "fire", "back"]) == exits.OK
+    assert invoke(up) == exits.OK
+    [run] = [each["run"] for each in flow(capsys, "list")]
+    assert invoke(["flow", "resume", run]) == exits.CONFLICT
+    assert "amplifier up goes on with it" in capsys.readouterr().err
+    assert invoke(["flow", "cancel", run]) == exits.OK
+    assert invoke(up) == exits.OK
+    assert flow(capsys, "list")[0]["status"] == "cancelled"
+    assert invoke(["flow", "resume", run]) == exits.OK
+    assert capsys.readouterr().out == f"{run} goes on at the next: amplifier up\n"
+    assert invoke(up) == exits.OK
+    assert flow(capsys, "list")[0]["status"] == "waiting"
+    assert invoke(["flow", "approve", run]) == exits.OK
+    assert invoke(up) == exits.OK
+    assert flow(capsys, "list")[0]["status"] == "completed"
+    assert invoke(["flow", "resume", run]) == exits.CONFLICT
+    assert "it is completed" in capsys.readouterr().err
+
+
 def test_a_killed_run_goes_on_and_takes_no_turn_twice(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(folder, chain(), delay=60)
     command = ["flow", "run"]
