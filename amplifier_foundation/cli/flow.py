@@ -11,7 +11,7 @@ from amplifier_core.durations import seconds_of
 from amplifier_core.errors import SessionConflict, SessionNotFound
 
 from ..cli import Verbs, exits
-from ..documents.safe_text import plain
+from ..documents.safe_text import one_line, plain
 from ..operations.running import status_elsewhere, wake
 from ..operations.runs import fork_run, read_entries, record_run, resume_event_run
 from ..sessions.presence import status_of
@@ -241,7 +241,7 @@ async def list_(ctx: click.Context, everywhere: bool, as_json: bool) -> None:
 @click.pass_context
 @run_in_loop
 async def show(ctx: click.Context, run_id: str, as_json: bool) -> None:
-    """Show each task of a run that has ended or waits: its status, its session and its output."""
+    """Show each task of a run that has ended or waits: its status, its session, and its output or its error."""
     async with use_store(storage_plugins(ctx)) as store:
         record = await find_run(store, run_id)
         entries = await read_entries(store, record)
@@ -249,13 +249,17 @@ async def show(ctx: click.Context, run_id: str, as_json: bool) -> None:
         told = [{name: getattr(each, name) for name in each.__dataclass_fields__} for each in entries]
         print_json("flow.show/1", {"run": record.session_id, "status": status_of(record), "tasks": told})
         return
-    rows = [[each.key, each.status, each.session or "-", plain(_show(each.output))[:60]] for each in entries]
+    said = [_show(each.output) if each.error is None else str(each.error.get("message")) for each in entries]
+    rows = [
+        [each.key, each.status, str(each.attempts or "-"), each.session or "-", one_line(text, 60)]
+        for each, text in zip(entries, said, strict=True)
+    ]
     print_table(
-        ("TASK", "STATUS", "SESSION", "OUTPUT"),
+        ("TASK", "STATUS", "ATTEMPT", "SESSION", "OUTPUT"),
         rows,
         empty="Nothing of it is done yet.",
         shrink=("OUTPUT",),
-        leave_out=("OUTPUT", "SESSION", "STATUS"),
+        leave_out=("ATTEMPT", "OUTPUT", "SESSION", "STATUS"),
     )
 
 

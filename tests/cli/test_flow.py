@@ -124,6 +124,22 @@ def test_a_cancelled_run_of_a_background_session_goes_on_when_it_is_resumed(
     assert "it is completed" in capsys.readouterr().err
 
 
+def test_each_failure_of_a_run_is_shown_with_its_attempt_and_its_reason(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, ["{id: one, agent: self, prompt: one, retries: 0}"])
+    path = folder / "bundle.md"
+    path.write_text(path.read_text().replace('otherwise: {say: "You said: {prompt}"}', "rules: []"))
+    assert invoke(["flow", "run"]) == exits.FAILED
+    assert invoke(["flow", "resume", "last"]) == exits.FAILED
+    capsys.readouterr()
+    assert invoke(["flow", "show", "last"]) == exits.OK
+    heading, *rows = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["TASK", "STATUS", "ATTEMPT", "SESSION", "OUTPUT"]
+    assert [row.split()[:3] for row in rows] == [["one", "failed", "1"], ["one", "failed", "2"]]
+    assert all("playbook" in row for row in rows)
+
+
 def test_a_killed_run_goes_on_and_takes_no_turn_twice(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(folder, chain(), delay=60)
     command = ["flow", "run"]
