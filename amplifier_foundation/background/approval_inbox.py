@@ -63,13 +63,17 @@ class ApprovalInbox:
         return [each.at(now) for each in known.values() if each.delivery_id == self.delivery.delivery_id]
 
     async def begin(self) -> list[Approval]:
-        """Return the questions to wait for before the attempt; none, when there is an answer to go on with."""
+        """Return the questions to wait for before the attempt; none, when there is an answer to go on with.
+
+        None either when the bundle has changed since: the attempt asks anew.
+        """
         if self.delivery.epoch == 1:
             return []  # nobody has asked about it yet
         found = await self.read()
         self._is_used = bool(found)
         self._before = {each.id: each for each in found if each.is_decided}
-        return [] if self._before else [each for each in found if each.state == "pending"]
+        waiting = [each for each in found if each.state == "pending"]
+        return waiting if not self._before and all(each.is_of(self.digest) for each in waiting) else []
 
     async def end_attempt(self) -> list[Approval]:
         """Return the questions to wait for after an attempt that was held; the answers before it are used up."""
@@ -136,7 +140,9 @@ class ApprovalInbox:
             for each in known.values()
             if (each.session_id, each.key) == (approval.session_id, approval.key) and each.state != "void"
         }
-        changes = {**earlier, approval.id: replace(approval, messages=messages)}
+        said = [each.said for each in earlier.values() if known[each.id].state != "used"]
+        question = f"{approval.question} (asked anew: {said[-1]})" if said else approval.question
+        changes = {**earlier, approval.id: replace(approval, messages=messages, question=question)}
         self._is_used = True
         await save(self.store, approval.project, approval.queue, changes)
 
@@ -188,6 +194,7 @@ class ApprovalInbox:
             options=options,
             created=now,
             expires=now + timedelta(seconds=self.lifetime),
+            digest=self.digest,
         )
 
 

@@ -74,6 +74,8 @@ class Approval:
     options: list[str]
     created: datetime
     expires: datetime
+    digest: str = ""
+    """Of the bundle that asks; '' in one of an earlier version."""
     scripts: Mapping[str, str] = field(default_factory=dict)
     """The hash of each file that a word of its command names."""
     preview: str = ""
@@ -101,6 +103,10 @@ class Approval:
     def at(self, now: datetime) -> Approval:
         """Return it as it is at a time: a pending one may have expired."""
         return replace(self, state="expired") if self.state == "pending" and now >= self.expires else self
+
+    def is_of(self, digest: str) -> bool:
+        """Return whether a bundle with this digest asks the same; a changed one asks anew."""
+        return self.digest in ("", digest)
 
     @property
     def rule(self) -> str | None:
@@ -242,8 +248,10 @@ def _choose(approval: Approval, scope: Scope) -> str:
     raise SessionConflict(approval.id, f"approval {approval.id} cannot be given with --{scope}; it offers: {offered}")
 
 
-async def resume_answered(store: DurableStore, project: str, queue: str, now: datetime) -> set[str]:
+async def resume_answered(store: DurableStore, project: str, queue: str, now: datetime, digest: str) -> set[str]:
     """Make the deliveries with answers due, and forget approvals of finished ones, after a kill at any moment.
+
+    Those that wait for the answer to another bundle than that of `digest` are due too: it asks anew.
 
     Return the ids of the deliveries that wait.
     """
@@ -252,6 +260,8 @@ async def resume_answered(store: DurableStore, project: str, queue: str, now: da
     gone = [each for each in known.values() if each.delivery_id not in open_ids]
     await save(store, project, queue, settle(gone, now))
     answered = {each.delivery_id for each in known.values() if each.at(now).is_decided} & open_ids
-    for delivery_id in answered:
+    waiting = [each for each in known.values() if each.state == "pending" and each.delivery_id in open_ids - answered]
+    anew = {each.delivery_id for each in waiting if not each.is_of(digest)}
+    for delivery_id in answered | anew:
         await make_due(store, delivery_id, now)
-    return {each.delivery_id for each in known.values() if each.state == "pending"} & open_ids - answered
+    return {each.delivery_id for each in waiting} - anew

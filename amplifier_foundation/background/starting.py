@@ -154,7 +154,7 @@ async def take_up_work(engine: Engine, background: BackgroundSessionState) -> No
             if str(dead.reason).startswith(CANCELLED):
                 with suppress(DeliveryConflict):  # a person was faster
                     await engine.store.drop(dead.delivery_id, reason=str(dead.reason))
-        background.postponed |= await resume_answered(engine.store, *place, now)
+        background.postponed |= await resume_answered(engine.store, *place, now, background.prepared.bundle.digest)
         background.postponed |= await resume_postponed(engine.store, *place, now)
 
 

@@ -124,6 +124,21 @@ def test_a_cancelled_run_of_a_background_session_goes_on_when_it_is_resumed(
     assert "it is completed" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("approves", [False, True])
+def test_a_run_that_goes_on_with_a_changed_bundle_asks_anew_and_says_why(
+    folder: Path, capsys: pytest.CaptureFixture[str], approves: bool
+) -> None:
+    write(folder, ["{approval: sure, question: Sure?}"])
+    assert invoke(["flow", "run"]) == exits.WAITING
+    if approves:
+        assert invoke(["flow", "approve", "last"]) == exits.OK
+    write(folder, ["{approval: sure, question: Sure?}", "{id: more, value: 1}"])
+    assert invoke(["flow", "resume", "last", "--accept"]) == exits.WAITING
+    assert "task sure: Sure? (asked anew: the bundle has changed)" in capsys.readouterr().err
+    assert invoke(["flow", "approve", "last"]) == exits.OK
+    assert invoke(["flow", "resume", "last"]) == exits.OK
+
+
 def test_each_failure_of_a_run_is_shown_with_its_attempt_and_its_reason(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from amplifier_core.errors import SessionConflict
 from amplifier_core.storage import DurableStore, PromptDeliveries
 from amplifier_core.testing import MemoryStore, VirtualClock
 from amplifier_core.testing.shared_memory_store import SharedMemoryStore
@@ -211,3 +212,24 @@ async def test_a_question_keeps_what_the_call_would_change_and_is_asked_anew_whe
         bench.manager.wake("queue")
         await bench.until("completed")
         assert file.read_text() == "new"
+
+
+@pytest.mark.parametrize("approves", [False, True])
+async def test_a_changed_bundle_asks_anew_and_says_why(
+    open_bench: OpenBench, paying: dict[str, Any], approves: bool
+) -> None:
+    async with open_bench(**paying) as bench:
+        asked = await ask(bench)
+    if approves:  # before anybody notices that the bundle has changed
+        await decide(bench.store, asked, "approved", now=bench.clock.now())
+    async with open_bench(**paying, instruction="Pay at once.") as bench:
+        await bench.start()
+        await bench.until("held")
+        void, anew = sorted(await read_all(bench.store, bench.clock.now()), key=lambda each: each.state == "pending")
+        assert (void.state, anew.state, anew.id != asked.id) == ("void", "pending", True)
+        assert anew.question == f"{asked.question} (asked anew: the bundle has changed)"
+        with pytest.raises(SessionConflict, match="is void since .* UTC: the bundle has changed, so the call is asked"):
+            await decide(bench.store, asked, "approved", now=bench.clock.now())
+        await decide(bench.store, anew, "approved", now=bench.clock.now())
+        await bench.until("completed", step=1)
+        assert await answer_of(bench) == "paid 7"
