@@ -128,6 +128,11 @@ class Git:
         addresses = {f"GIT_{who}_EMAIL": "amplifier@localhost" for who in ("AUTHOR", "COMMITTER")}
         return Git(self.repository, self.files, {**self.environment, **names, **addresses})
 
+    def commit_tree(self, tree: str, parents: Sequence[str], message: str) -> str:
+        """Return a new commit of a tree, which no branch has yet. Raises `GitError`."""
+        above = [part for parent in parents for part in ("-p", parent)]
+        return self.choose_author().run("commit-tree", tree, *above, "-F", "-", data=message).strip()
+
     def check_filters(self) -> None:
         """Raise `GitError` for a filter whose program is a file of the worktree: a session could have written it."""
         for key, command in self.find_settings(r"^filter\..*\.(clean|smudge|process)$").items():

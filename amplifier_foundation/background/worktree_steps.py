@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from ..spawning.child import Spawn
     from .state import BackgroundSessionState, Engine
-    from .worktrees import Announce, Result, Worktree
+    from .worktree_merges import Announce
+    from .worktrees import Result, Worktree
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,7 @@ import json
 import os
 import re
 import shutil
-import time
 from dataclasses import asdict, field
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,23 +27,16 @@ from ..paths import data_home, make_private
 from .branch_names import choose_branch
 from .git import Git, GitError, find_checkout, make_plain
 from .worktree_files import has_files, is_whole, remove_folder, remove_nested, require_whole
+from .worktree_merges import MOST_NAMED, Merge, NotMerged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    Announce = Callable[[dict[str, str]], None]
+    from .worktree_merges import Announce
 
 TRAILER = "Amplifier-Session"
 SUBJECT = 72
 """Characters of the first line of a commit's message."""
-MOST_NAMED = 20
-"""Files named in a commit's message or a reason."""
-MOST_ANNOUNCED = 1000
-"""Files announced before a merge."""
-PATIENCE = 10.0
-"""Seconds until another git has finished with the files of the project."""
-_WAIT = 0.05
-_TRIES = 5
 _IS_SKIPPED = re.compile(r"error: (?:invalid path|unable to add) '|warning: |hint: ")
 """The complaints of git about a file with a name that no repository may have."""
 
@@ -66,14 +57,6 @@ class Result:
     def facts(self) -> dict[str, Any]:
         """Return the members of the completion events."""
         return {"branch": self.branch, "commit": self.commit, "merged": self.merged, "conflicts": self.conflicts}
-
-
-class _NotMerged(Exception):
-    """The branch cannot be merged now; `files` are those in the way."""
-
-    def __init__(self, reason: str, files: list[str] | None = None) -> None:
-        self.files = files or []
-        super().__init__(reason)
 
 
 @slotted
@@ -166,7 +149,7 @@ class Worktree:
                 lines = [*(f"Without its own history: {each}" for each in nested[:MOST_NAMED])]
                 lines += [f"Left out: {each}" for each in skipped[:MOST_NAMED]]
                 message = self._describe(f"{'' if is_finished else 'unfinished: '}{subject}", lines)
-                tip = self._commit_tree(tree, [tip], message)
+                tip = above.commit_tree(tree, [tip], message)
         if tip != known:
             above.run("update-ref", self._ref, tip, known or "")
         self.commit = tip
@@ -209,10 +192,6 @@ class Worktree:
         body = "".join(f"{line}\n" for line in lines)
         return f"{first}\n\n{body}{chr(10) if body else ''}{TRAILER}: {self.session_id}\n"
 
-    def _commit_tree(self, tree: str, parents: list[str], message: str) -> str:
-        above = [part for parent in parents for part in ("-p", parent)]
-        return self._above.choose_author().run("commit-tree", tree, *above, "-F", "-", data=message).strip()
-
     def settle(self, announce: Announce | None = None) -> Result:
         """Merge the branch with `announce`, else leave it, and say so in the note. Hold the lock of the repository.
 
@@ -231,82 +210,12 @@ class Worktree:
         return self.result
 
     def _merge(self, commit: str, announce: Announce) -> Result:
-        """Merge a commit into the branch that is checked out in the project.
-
-        The merge is made beside the files of the project, which then move forward to it: they never hold a conflict.
-        """
+        message = self._describe(f"Merge branch '{self.branch}'", [])
         try:
-            for _ in range(_TRIES):
-                if self._try_to_merge(commit, announce):
-                    return Result(self.branch, commit, merged=True)
-        except _NotMerged as reason:
+            Merge(self._above, self.branch, self.base, commit, message).make(announce)
+        except NotMerged as reason:
             return Result(self.branch, commit, conflicts=reason.files, reason=str(reason))
-        return Result(self.branch, commit, reason="the project has got new commits each time")
-
-    def _try_to_merge(self, commit: str, announce: Announce) -> bool:
-        """Return whether the project has a commit now; False: it has moved meanwhile. Raises `_NotMerged`."""
-        git = self._above
-        head = git.find_commit("HEAD")
-        if head is None or git.find("symbolic-ref", "--quiet", "HEAD") is None:
-            raise _NotMerged("no branch is checked out in the project")
-        if git.is_ancestor(commit, head):
-            return True
-        tree = self._merge_trees(head, commit)
-        merge = self._commit_tree(tree, [head, commit], self._describe(f"Merge branch '{self.branch}'", []))
-        announce(self._digest_changes(head, merge))
-        try:
-            self._move_forward(merge)
-        except GitError as error:
-            if error.status is None:
-                raise
-            if git.find_commit("HEAD") != head:
-                return False
-            changed = [make_plain(line).strip() for line in error.problems if line.startswith("\t")]
-            reason = f"uncommitted changes of yours in {_name(changed)}" if changed else str(error)
-            raise _NotMerged(reason, changed) from error
-        return True
-
-    def _merge_trees(self, head: str, commit: str) -> str:
-        """Return the tree of a merge. Raises `_NotMerged`."""
-        wanted = ("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z")
-        try:
-            said = self._above.run(*wanted, head, commit, accepts=(0, 1)).split("\0")
-        except GitError as error:
-            if error.status is None:
-                raise
-            old = any(line.startswith("usage:") for line in error.problems)
-            raise _NotMerged("git is too old to merge; install 2.38 or newer" if old else str(error)) from error
-        conflicts = [make_plain(each) for each in said[1:] if each]
-        if conflicts:
-            raise _NotMerged(f"conflicts in {_name(conflicts)}", conflicts)
-        return said[0]
-
-    def _digest_changes(self, before: str, after: str) -> dict[str, str]:
-        """Return the SHA-256 of the files in which a commit differs from another, by their paths in the project."""
-        git = self._above
-        listed = git.run("diff-tree", "-r", "-z", "--name-only", "--diff-filter=AM", before, after).split("\0")
-        names = [each for each in listed if each and "\n" not in each][:MOST_ANNOUNCED]
-        said = git.run("cat-file", "--batch", data="".join(f"{after}:{each}\n" for each in names))
-        rest, digests = said.encode("utf-8", "surrogateescape"), {}
-        for name in names:
-            head, _, rest = rest.partition(b"\n")
-            size = int(head.rpartition(b" ")[2])
-            digests[str(Path(self.top, name))] = sha256(rest[:size]).hexdigest()
-            rest = rest[size + 1 :]
-        return digests
-
-    def _move_forward(self, merge: str) -> None:
-        """Have the project's branch and files move forward to a commit, once no other git holds them."""
-        git = Git(self.repository, self.top, {"GIT_REFLOG_ACTION": f"merge {self.branch}"})
-        until = time.monotonic() + PATIENCE
-        while True:
-            try:
-                git.run("merge", "--quiet", "--ff-only", "--no-autostash", merge)
-                return
-            except GitError as error:
-                if "index.lock" not in str(error) or time.monotonic() > until:
-                    raise
-            time.sleep(_WAIT)
+        return Result(self.branch, commit, merged=True)
 
     # To remove it
 
@@ -393,8 +302,3 @@ def _home() -> Path:
 
 def _note_of(session_id: str) -> Path:
     return _home() / f"{session_id}.json"
-
-
-def _name(files: list[str]) -> str:
-    more = len(files) - MOST_NAMED
-    return ", ".join(files[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

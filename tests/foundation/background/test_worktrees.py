@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -90,6 +91,58 @@ async def test_a_conflict_leaves_the_branch_and_the_project_untouched(
     assert end["commit"] == repository.git("rev-parse", "issue-7")
     [told] = [each.facts["worktree"] for each in worker.activities if each.kind == "completed"]
     assert told == "left branch issue-7: conflicts in a.txt"
+
+
+@pytest.mark.parametrize("checks_out", ["an older branch", "a newer branch"])
+async def test_a_merge_brings_the_work_of_the_session_and_nothing_else_of_the_branch_it_began_on(
+    repository: Repository, worker: Worker, home: Path, checks_out: str
+) -> None:
+    repository.git("branch", "release")
+    repository.write("unreleased.txt", "secret\n")
+    base = repository.commit("unreleased")
+    worker.hold.touch()
+    async with worker.run(worktree={"branch": "issue-7", "finish": "merge"}) as up:
+        await up.manager.fire("coder", {"task": "hold b.txt mine"})
+        await worker.wait_for(lambda: list(home.glob("worktrees/*/b.txt")))
+        if checks_out == "a newer branch":
+            repository.git("branch", "--force", "release")
+        repository.git("checkout", "--quiet", "release")
+        head = repository.git("rev-parse", "HEAD")
+        worker.hold.unlink()
+        await worker.drain(up)
+    [told] = [each.facts["worktree"] for each in worker.activities if each.kind == "completed"]
+    if checks_out == "a newer branch":
+        assert (told, repository.read("b.txt"), repository.branches) == (
+            "merged issue-7",
+            "mine\n",
+            ["main", "release"],
+        )
+    else:
+        assert (repository.git("rev-parse", "HEAD"), repository.is_clean()) == (head, True)
+        began = f"does not have the commit {base[:12]} that the work began with"
+        assert told == f"left branch issue-7: the branch release, checked out in the project, {began}"
+        assert repository.show("issue-7", "b.txt") == "mine"
+
+
+async def test_a_branch_that_is_checked_out_in_the_middle_of_a_merge_gets_nothing_of_another(
+    repository: Repository, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.git("branch", "release")
+    head = repository.git("rev-parse", "release")
+    repository.write("unreleased.txt", "secret\n")
+    repository.commit("unreleased")
+    real, folder = require("git"), tmp_path / "bin"
+    folder.mkdir()
+    (folder / "git").write_text(
+        f'#!/bin/sh\ncase "$*" in *merge-tree*) {real} checkout --quiet release;; esac\nexec {real} "$@"\n'
+    )
+    (folder / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    await worker.handle("write b.txt hello", worktree={"branch": "issue-7", "finish": "merge"})
+    assert (repository.git("rev-parse", "release"), repository.is_clean()) == (head, True)
+    assert repository.show("issue-7", "b.txt") == "hello"
+    [end] = await worker.ends()
+    assert (end["branch"], end["merged"]) == ("issue-7", False)
 
 
 async def test_the_branch_stays_where_that_is_the_end(repository: Repository, worker: Worker) -> None:

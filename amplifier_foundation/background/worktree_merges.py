@@ -1,0 +1,130 @@
+"""Merge the branch of a worktree into the branch that is checked out in its project.
+
+The merge is made beside the files of the project, which then move forward to it: they never hold a conflict. It brings
+the work of the session alone: a branch without the commit that the session began with would get that one as well.
+"""
+
+from __future__ import annotations
+
+import time
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from amplifier_core.frozen import frozen
+
+from .git import Git, GitError, make_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Announce = Callable[[dict[str, str]], None]
+
+MOST_NAMED = 20
+"""Files named in a commit's message or a reason."""
+MOST_ANNOUNCED = 1000
+"""Files announced before a merge."""
+PATIENCE = 10.0
+"""Seconds until another git has finished with the files of the project."""
+_WAIT = 0.05
+_TRIES = 5
+
+
+class NotMerged(Exception):
+    """The branch cannot be merged now; `files` are those in the way."""
+
+    def __init__(self, reason: str, files: list[str] | None = None) -> None:
+        self.files = files or []
+        super().__init__(reason)
+
+
+@frozen
+class Merge:
+    """A merge of a commit; `git` is that of the project."""
+
+    git: Git
+    branch: str
+    base: str
+    """The commit that the branch began with."""
+    commit: str
+    message: str
+
+    def make(self, announce: Announce) -> None:
+        """Merge, once `announce` knows which files of the project it writes. Raises `NotMerged` and `GitError`."""
+        for _ in range(_TRIES):
+            if self._try(announce):
+                return
+        raise NotMerged("the project has got new commits each time")
+
+    def _try(self, announce: Announce) -> bool:
+        """Return whether the project has the commit now; False: it has moved meanwhile. Raises `NotMerged`."""
+        head, onto = self.git.find_commit("HEAD"), self.git.find("symbolic-ref", "--quiet", "--short", "HEAD")
+        if head is None or onto is None:
+            raise NotMerged("no branch is checked out in the project")
+        if self.git.is_ancestor(self.commit, head):
+            return True
+        if not self.git.is_ancestor(self.base, head):
+            began = f"the commit {self.base[:12]} that the work began with"
+            raise NotMerged(f"the branch {make_plain(onto)}, checked out in the project, does not have {began}")
+        merge = self.git.commit_tree(self._merge_trees(head), [head, self.commit], self.message)
+        announce(self._digest_changes(head, merge))
+        try:
+            return self._move_forward(head, merge)
+        except GitError as error:
+            if error.status is None:
+                raise
+            if self.git.find_commit("HEAD") != head:
+                return False
+            changed = [make_plain(line).strip() for line in error.problems if line.startswith("\t")]
+            reason = f"uncommitted changes of yours in {_name(changed)}" if changed else str(error)
+            raise NotMerged(reason, changed) from error
+
+    def _merge_trees(self, head: str) -> str:
+        """Return the tree of a merge. Raises `NotMerged`."""
+        wanted = ("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z")
+        try:
+            said = self.git.run(*wanted, head, self.commit, accepts=(0, 1)).split("\0")
+        except GitError as error:
+            if error.status is None:
+                raise
+            old = any(line.startswith("usage:") for line in error.problems)
+            raise NotMerged("git is too old to merge; install 2.38 or newer" if old else str(error)) from error
+        conflicts = [make_plain(each) for each in said[1:] if each]
+        if conflicts:
+            raise NotMerged(f"conflicts in {_name(conflicts)}", conflicts)
+        return said[0]
+
+    def _digest_changes(self, before: str, after: str) -> dict[str, str]:
+        """Return the SHA-256 of the files in which a commit differs from another, by their paths in the project."""
+        listed = self.git.run("diff-tree", "-r", "-z", "--name-only", "--diff-filter=AM", before, after).split("\0")
+        names = [each for each in listed if each and "\n" not in each][:MOST_ANNOUNCED]
+        said = self.git.run("cat-file", "--batch", data="".join(f"{after}:{each}\n" for each in names))
+        rest, digests = said.encode("utf-8", "surrogateescape"), {}
+        for name in names:
+            head, _, rest = rest.partition(b"\n")
+            size = int(head.rpartition(b" ")[2])
+            digests[str(Path(self.git.files, name))] = sha256(rest[:size]).hexdigest()
+            rest = rest[size + 1 :]
+        return digests
+
+    def _move_forward(self, head: str, merge: str) -> bool:
+        """Have the project's branch and files move forward to a merge, once no other git holds them.
+
+        Return False when the project is not at `head` any more: it may be at an older commit of another branch.
+        """
+        git = Git(self.git.repository, self.git.files, {"GIT_REFLOG_ACTION": f"merge {self.branch}"})
+        until = time.monotonic() + PATIENCE
+        while git.find_commit("HEAD") == head:
+            try:
+                git.run("merge", "--quiet", "--ff-only", "--no-autostash", merge)
+                return True
+            except GitError as error:
+                if "index.lock" not in str(error) or time.monotonic() > until:
+                    raise
+            time.sleep(_WAIT)
+        return False
+
+
+def _name(files: list[str]) -> str:
+    more = len(files) - MOST_NAMED
+    return ", ".join(files[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
