@@ -53,10 +53,13 @@ class Result:
     """Files with changes on both sides, or with uncommitted changes of the person."""
     reason: str = ""
     """Why it is not merged, where that was asked for."""
+    left_out: list[str] = field(default_factory=list)
+    """Files and folders that are not kept: git does not take them. Ignored ones are named when there is no commit."""
 
     def facts(self) -> dict[str, Any]:
         """Return the members of the completion events."""
-        return {"branch": self.branch, "commit": self.commit, "merged": self.merged, "conflicts": self.conflicts}
+        done = {"branch": self.branch, "commit": self.commit, "merged": self.merged}
+        return {**done, "conflicts": self.conflicts, "left_out": self.left_out}
 
 
 @slotted
@@ -75,6 +78,8 @@ class Worktree:
     is_ready: bool = False
     commit: str | None = None
     """The commit with all changes; None: it is not committed yet."""
+    left_out: list[str] = field(default_factory=list)
+    """What the commit does not have; see `Result`."""
     result: Result | None = None
 
     @property
@@ -144,10 +149,10 @@ class Worktree:
             require_whole(self.path, above, self.base)
         if is_finished or is_whole(self.path, above, self.base):
             nested = remove_nested(self.path)
-            tree, skipped = self._write_tree(tip)
-            if tree != above.run("rev-parse", f"{tip}^{{tree}}").strip():
+            tree, self.left_out = self._write_tree(tip)
+            if tree is not None:
                 lines = [*(f"Without its own history: {each}" for each in nested[:MOST_NAMED])]
-                lines += [f"Left out: {each}" for each in skipped[:MOST_NAMED]]
+                lines += [f"Left out: {each}" for each in self.left_out[:MOST_NAMED]]
                 message = self._describe(f"{'' if is_finished else 'unfinished: '}{subject}", lines)
                 tip = above.commit_tree(tree, [tip], message)
         if tip != known:
@@ -155,8 +160,8 @@ class Worktree:
         self.commit = tip
         self.save()
 
-    def _write_tree(self, tip: str) -> tuple[str, list[str]]:
-        """Return the tree of all files, and the files that git does not take."""
+    def _write_tree(self, tip: str) -> tuple[str | None, list[str]]:
+        """Return the tree of all files, None for that of `tip`, and what it does not have: see `Result.left_out`."""
         own = self._find_own_folder()
         index = Path(f"{self.path}.index")
         index.with_name(f"{index.name}.lock").unlink(missing_ok=True)
@@ -172,11 +177,16 @@ class Worktree:
             except GitError as error:
                 if error.status != 1 or not all(map(_IS_SKIPPED.match, error.problems)):
                     raise
-            skipped = git.run("ls-files", "--others", "--exclude-standard", "-z").split("\0")
+            others = ("ls-files", "--others", "--exclude-standard", "-z")
+            skipped = git.run(*others).split("\0")
             staged = git.run("ls-files", "--stage", "-z").split("\0")
             modules = [each.partition("\t")[2] for each in staged if each.startswith("160000 ")]
             skipped += [each for each in modules if has_files(f"{self.path}/{each}")]
-            return git.run("write-tree").strip(), [make_plain(each) for each in skipped if each]
+            tree: str | None = git.run("write-tree").strip()
+            if tree == git.run("rev-parse", f"{tip}^{{tree}}").strip():
+                tree = None
+                skipped += git.run(*others, "--ignored", "--directory", "--no-empty-directory").split("\0")
+            return tree, [make_plain(each) for each in skipped if each]
         finally:
             index.unlink(missing_ok=True)
 
@@ -206,6 +216,7 @@ class Worktree:
                 self.result = self._merge(self.commit, announce)
             else:
                 self.result = Result(self.branch, self.commit)
+            self.result.left_out = self.left_out
             self.save()
         return self.result
 

@@ -26,6 +26,8 @@ FORKED = "forked"
 """The member of the metadata of a fork that goes its own way: it is no work of its source."""
 WORKTREE = "worktree"
 """The member of a record's metadata with the git worktree of its session."""
+MOST_LEFT_OUT = 5
+"""Files named that git has not kept."""
 INHERITED_TURNS = "inherited_turns"
 """The member of a record's metadata with the number of turns that its session has not executed, but begun with."""
 
@@ -107,12 +109,18 @@ def inherited_turns(metadata: Mapping[str, Any]) -> int:
 
 
 def describe_worktree(metadata: Mapping[str, Any]) -> str:
-    """Return what has become of the branch of a session; '' for a session without a worktree, or without changes."""
+    """Return what has become of a session's branch, and what git has not kept; '' without a worktree, or changes."""
     worktree = metadata.get(WORKTREE)
-    if not isinstance(worktree, dict) or not worktree.get("branch"):
+    if not isinstance(worktree, dict):
         return ""
-    if "merged" not in worktree:
-        return f"works on branch {worktree['branch']}"
-    if worktree["merged"]:
-        return f"merged {worktree['branch']}"
-    return f"left branch {worktree['branch']}" + (f": {worktree['reason']}" if worktree.get("reason") else "")
+    said, branch = [], worktree.get("branch")
+    if branch and "merged" not in worktree:
+        said = [f"works on branch {branch}"]
+    elif branch and worktree["merged"]:
+        said = [f"merged {branch}"]
+    elif branch:
+        said = [f"left branch {branch}" + (f": {worktree['reason']}" if worktree.get("reason") else "")]
+    if left_out := worktree.get("left_out"):
+        more = f" and {len(left_out) - MOST_LEFT_OUT} more" if len(left_out) > MOST_LEFT_OUT else ""
+        said.append(f"not kept by git: {', '.join(left_out[:MOST_LEFT_OUT])}{more}")
+    return "; ".join(said)

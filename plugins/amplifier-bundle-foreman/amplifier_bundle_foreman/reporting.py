@@ -86,5 +86,7 @@ def _line(issue: Issue) -> str:
     said = issue.result if issue.status == "closed" else issue.reason
     branch = issue.metadata.get("branch")
     where = f" Merged {branch}." if branch and issue.metadata.get("merged") else f" Branch {branch}." if branch else ""
+    lost = [str(each) for each in issue.metadata.get("left_out") or ()]
+    where += f" Not kept by git: {cut(', '.join(lost), SHORT)}." if lost else ""
     how = f" ({issue.resolution})" if issue.resolution else ""
     return f"- issue {issue.id} is {issue.state}{how}: {issue.title}.{where} {cut(said, SHORT)}".rstrip()

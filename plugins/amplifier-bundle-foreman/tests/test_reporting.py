@@ -160,14 +160,12 @@ async def test_branches_and_merges_are_told(issues: Tracker, documents: SessionD
     for number in range(2):
         await issues.create(f"issue {number}")
     await told(documents)
-    for number, merged in ((1, False), (2, True)):
+    for number, more in ((1, {"merged": False}), (2, {"merged": True, "left_out": ["lib", "gen/"]})):
         closed = await issues.close(number, result="Done.")
-        await change(
-            documents, number, metadata={"branch": f"issue-{number}", "merged": merged}, updated=closed.updated
-        )
+        await change(documents, number, metadata={"branch": f"issue-{number}", **more}, updated=closed.updated)
     assert (await told(documents))[1:-1] == [
         "- issue 1 is closed (completed): issue 0. Branch issue-1. Done.",
-        "- issue 2 is closed (completed): issue 1. Merged issue-2. Done.",
+        "- issue 2 is closed (completed): issue 1. Merged issue-2. Not kept by git: lib, gen/. Done.",
     ]
 
 

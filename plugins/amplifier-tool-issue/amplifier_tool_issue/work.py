@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 REOPENED = 1
 """How often an issue is opened again after a worker gave it up, before it is escalated."""
-CONFLICTS = 100
-"""Files with conflicts that are kept with an issue."""
+FILES = 100
+"""Files with conflicts, or that git has not kept, that are kept with an issue."""
 RESULT = 20_000
 """Characters of a worker's answer that are kept as the result of an issue."""
 
@@ -85,9 +85,9 @@ class IssueTracker:
         edit = Edit(documents)
         issue = await self._find_own(edit, delivery)
         if issue is not None:
-            known = ("branch", "commit", "merged", "conflicts")
+            known = ("branch", "commit", "merged", "conflicts", "left_out")
             facts = {**issue.metadata, **{name: outcome[name] for name in known if outcome.get(name) is not None}}
-            facts |= {name: value[:CONFLICTS] for name, value in facts.items() if isinstance(value, list)}
+            facts |= {name: value[:FILES] for name, value in facts.items() if isinstance(value, list)}
             result = cut(str(outcome.get("output") or ""), RESULT)
             untrusted = issue.untrusted or str(outcome.get("untrusted") or "")
             await edit.close(issue, "completed", result, metadata=facts, reason="", untrusted=untrusted)

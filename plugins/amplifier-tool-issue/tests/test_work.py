@@ -85,13 +85,13 @@ async def test_a_finished_issue_unblocks_those_that_waited_for_it(tracker: Track
     assert (await told())[-2:] == [("closed", 1, ["status"]), ("unblocked", 2, ["blocked"])]
 
 
-async def test_a_long_answer_and_many_conflicts_are_cut(tracker: Tracker, work: Any) -> None:
+async def test_a_long_answer_and_long_lists_of_files_are_cut(tracker: Tracker, work: Any) -> None:
     await tracker.create("one")
     worker = await work()
     await worker.begin()
     files = [f"file-{number}" for number in range(1_000)]
-    await worker.end(await worker.finish(output="x" * 100_000, conflicts=files))
-    assert (await tracker.get(1)).metadata == {"conflicts": files[:100]}
+    await worker.end(await worker.finish(output="x" * 100_000, conflicts=files, left_out=files))
+    assert (await tracker.get(1)).metadata == {"conflicts": files[:100], "left_out": files[:100]}
     assert (await tracker.get(1)).result.endswith("x\n(cut; the issue has 100,000 characters)")
 
 

@@ -275,6 +275,28 @@ async def test_a_submodule_stays_as_it_is_and_files_in_it_are_named(
     assert repository.git("ls-tree", "HEAD", "vendor").split()[:3] == ["160000", "commit", commit]
     assert repository.read("z.txt") == "y"
     assert "Left out: vendor" in repository.git("log", "-1", "--format=%b", "HEAD^2")
+    [end] = await worker.ends()
+    assert (end["merged"], end["left_out"]) == (True, ["vendor"])
+
+
+async def test_work_that_git_keeps_nothing_of_is_named(repository: Repository, worker: Worker, tmp_path: Path) -> None:
+    inner = Repository(tmp_path / "inner", tmp_path / "inner")
+    inner.git("init", "--quiet")
+    inner.write("x.txt", "x")
+    inner.commit()
+    repository.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner.top), "vendor")
+    repository.write(".gitignore", "gen/\n*.log\n")
+    repository.commit()
+    code = (
+        "run import pathlib\nfor each in ({}):\n    path = pathlib.Path(folder, each)\n"
+        "    path.parent.mkdir(exist_ok=True)\n    path.touch()"
+    )
+    files = ("'vendor/y.txt',", "'gen/a.txt', 'gen/b.txt', 'c.log'", "'kept.txt', 'c.log'")
+    await worker.handle(*(code.format(each) for each in files))
+    assert [end["left_out"] for end in await worker.ends()] == [["vendor"], ["c.log", "gen/"], []]
+    told = [each.facts["worktree"] for each in worker.activities if each.kind == "completed"]
+    assert told[:2] == ["not kept by git: vendor", "not kept by git: c.log, gen/"]
+    assert told[2].startswith("merged amplifier/")
 
 
 async def test_a_git_that_hangs_stops_its_session_alone(
