@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from .git import Git
 
 
+class WorktreeRemoved(GitError):
+    """Somebody has removed the worktree of a session, with its work."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"the worktree {path} was removed, with the work of its session", is_final=True)
+
+
 def is_whole(path: str, above: Git, commit: str) -> bool:
     """Return whether a folder has anything yet of a worktree that was made of `commit`; a session may remove much."""
     if os.path.lexists(f"{path}/.git"):
@@ -26,9 +33,9 @@ def is_whole(path: str, above: Git, commit: str) -> bool:
 
 
 def require_whole(path: str, above: Git, commit: str) -> None:
-    """Raise `GitError` for a worktree that somebody has removed: all its files would count as deleted."""
+    """Raise `WorktreeRemoved` where somebody has removed a worktree: all its files would count as deleted."""
     if not is_whole(path, above, commit):
-        raise GitError(f"the worktree {path} was removed, with the work of its session", is_final=True)
+        raise WorktreeRemoved(path)
 
 
 def remove_folder(path: str) -> None:

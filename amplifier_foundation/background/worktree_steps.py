@@ -25,10 +25,11 @@ from ..paths import data_home
 from ..sessions.recording import shield_to_completion
 from ..sessions.records import WORKTREE
 from .git import GitError, find_checkout, find_git
-from .worktrees import has_worktree, list_worktrees, plan_worktree, read_worktree
+from .worktree_files import WorktreeRemoved
+from .worktrees import has_worktree, list_worktrees, plan_worktree, read_worktree, renew_note
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Iterable, Mapping
 
     from amplifier_core.hook_data import SpawnOutcome
     from amplifier_core.storage import Delivery, DurableStore
@@ -69,15 +70,16 @@ async def open_worktree(engine: Engine, background: BackgroundSessionState, deli
     if worktree is not None and not worktree.is_ready:
         await asyncio.to_thread(worktree.undo)
         worktree = None
+    earlier: dict[str, Any] = {}
+    if worktree is None and delivery.epoch > 1:
+        with suppress(SessionNotFound):
+            earlier = (await engine.store.get(session_id)).metadata.get(WORKTREE) or {}
+        worktree = await _read(delivery, earlier)
     if worktree is None:
         checkout = await asyncio.to_thread(find_checkout, background.project)
         if isinstance(checkout, str):
             return
         branch = fill_key(config.branch or "", delivery.event)
-        earlier: dict[str, Any] = {}
-        with suppress(SessionNotFound):
-            record = await engine.store.get(session_id) if delivery.epoch > 1 else None
-            earlier = record.metadata.get(WORKTREE) or {} if record is not None else {}
         async with _lock_repository(checkout.common):
             planned = await shield_to_completion(
                 asyncio.to_thread(plan_worktree, session_id, background.project, branch, earlier)
@@ -96,12 +98,15 @@ async def finish_worktree(
 ) -> Result | None:
     """Commit what a completed session has changed, merge it if asked, and remove the worktree; None without one.
 
-    Raises `GitError` and `OSError`; the worktree is as it was, then, or further.
+    Raises `GitError` and `OSError`; the worktree is as it was, then, or further. `WorktreeRemoved` is such an error.
     """
     if background.config.worktree is None and delivery.epoch == 1:
         return None  # an earlier attempt may have made one, under another configuration
-    worktree = await _read(delivery)
+    noted = spawn.metadata.get(WORKTREE)
+    worktree = await _read(delivery, noted)
     if worktree is None:
+        if noted and "merged" not in noted:
+            raise WorktreeRemoved(noted["path"])
         return None
     said = next(filter(None, map(str.strip, outcome.output.splitlines())), "")
     subject = said or str(delivery.event.data.get("title") or "")
@@ -121,7 +126,11 @@ async def give_up_worktree(delivery: Delivery, spawn: Spawn | None = None) -> Re
 
     A failure is logged: the worktree stays for the next start.
     """
-    worktree = await _read(delivery)
+    try:
+        worktree = await _read(delivery, spawn.metadata.get(WORKTREE) if spawn is not None else None)
+    except (GitError, OSError) as error:
+        logger.warning("session %s: its worktree cannot be found: %s", delivery.session_id, error)
+        return None
     if worktree is None:
         return None
     result = await _release(worktree, str(delivery.event.data.get("title") or delivery.event.source))
@@ -177,9 +186,15 @@ async def _release(worktree: Worktree, subject: str) -> Result | None:
     return None
 
 
-async def _read(delivery: Delivery) -> Worktree | None:
+async def _read(delivery: Delivery, known: Mapping[str, Any] | None = None) -> Worktree | None:
+    """Return the worktree of a delivery's session; None without one.
+
+    `known` is the member of the session's record: it renews a note that somebody has removed. Raises `GitError`.
+    """
     session_id = str(delivery.session_id)
-    return await asyncio.to_thread(read_worktree, session_id) if has_worktree(session_id) else None
+    if has_worktree(session_id):
+        return await asyncio.to_thread(read_worktree, session_id)
+    return await asyncio.to_thread(renew_note, session_id, delivery.project, known) if known else None
 
 
 async def _finish(

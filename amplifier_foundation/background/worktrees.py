@@ -162,7 +162,9 @@ class Worktree:
 
     def _write_tree(self, tip: str) -> tuple[str | None, list[str]]:
         """Return the tree of all files, None for that of `tip`, and what it does not have: see `Result.left_out`."""
-        own = self._find_own_folder()
+        own = self.find_own_folder()
+        if own is None:
+            raise GitError(f"the repository {self.common} knows the worktree {self.path} no more; it stays as it is")
         index = Path(f"{self.path}.index")
         index.with_name(f"{index.name}.lock").unlink(missing_ok=True)
         git = Git(own, self.path, {"GIT_INDEX_FILE": str(index)})
@@ -190,12 +192,12 @@ class Worktree:
         finally:
             index.unlink(missing_ok=True)
 
-    def _find_own_folder(self) -> str:
+    def find_own_folder(self) -> str | None:
         """Return the git folder of the worktree: the repository says which one it is, not the worktree."""
         for each in Path(self.common, "worktrees").glob("*/gitdir"):
             if each.read_text(errors="surrogateescape").rstrip("\n") == f"{self.path}/.git":
                 return str(each.parent)
-        raise GitError(f"the repository {self.common} knows the worktree {self.path} no more; it stays as it is")
+        return None
 
     def _describe(self, subject: str, lines: list[str]) -> str:
         first = make_plain(redact_text(subject))[:SUBJECT].strip() or f"Work of session {self.session_id}"
@@ -295,6 +297,22 @@ def read_worktree(session_id: str) -> Worktree | None:
         return None
     result = noted.pop("result")
     return Worktree(**noted, result=Result(**result) if result is not None else None)
+
+
+def renew_note(session_id: str, project: str, known: Mapping[str, Any]) -> Worktree | None:
+    """Return a worktree that git still has, with a new note: somebody has removed the note, and perhaps the files.
+
+    `known` is the member of the session's record. Raises `GitError`.
+    """
+    checkout = find_checkout(project)
+    if isinstance(checkout, str):
+        return None
+    place = (checkout.top, checkout.repository, checkout.common, checkout.prefix)
+    worktree = Worktree(session_id, project, *place, str(known["branch"]), str(known["base"]), is_ready=True)
+    if worktree.find_own_folder() is None:
+        return None
+    worktree.save()
+    return worktree
 
 
 def list_worktrees() -> list[str]:

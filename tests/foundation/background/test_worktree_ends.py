@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +39,12 @@ def assert_nothing_is_left(repository: Repository, home: Path, *branches: str) -
     assert sorted(repository.branches) == sorted([*branches, "main"])
     assert repository.is_clean()
     assert [each.name for each in (home / "worktrees").iterdir()] == []
+
+
+def clear(folder: Path) -> None:
+    """Remove everything in a folder."""
+    for each in folder.iterdir():
+        shutil.rmtree(each) if each.is_dir() else each.unlink()
 
 
 async def test_a_retry_goes_on_in_the_worktree_and_a_dead_letter_leaves_its_work_on_the_branch(
@@ -109,6 +116,46 @@ async def test_leftovers_are_committed_and_removed_at_the_next_start(
     assert_nothing_is_left(repository, home, branch)
     assert repository.show(branch, "b.txt") == "hello"
     assert repository.git("log", "-1", "--format=%s", branch) == f"unfinished: session {delivery.session_id}"
+
+
+@pytest.mark.parametrize("runs", [True, False])
+async def test_a_session_whose_worktree_and_note_were_removed_has_failed_and_git_forgets_it(
+    repository: Repository, worker: Worker, home: Path, runs: bool
+) -> None:
+    tip = repository.git("rev-parse", "HEAD")
+    if runs:
+        worker.hold.touch()
+        async with worker.run(worktree="merge") as up:
+            await up.manager.fire("coder", {"task": "hold b.txt hello"})
+            await worker.wait_for(lambda: list(home.glob("worktrees/*/b.txt")))
+            clear(home / "worktrees")
+            worker.hold.unlink()
+            await worker.drain(up)
+    else:
+        await worker.leave_unfinished("b.txt", "hello")
+        clear(home / "worktrees")
+        await worker.handle()
+    [delivery] = await worker.deliveries()
+    assert (delivery.state, "was removed, with the work of its session" in str(delivery.reason)) == ("dead", True)
+    assert_nothing_is_left(repository, home)
+    assert repository.git("rev-parse", "HEAD") == tip
+    if runs:
+        assert (await worker.store.get(str(delivery.session_id))).status == "failed"
+
+
+async def test_a_session_whose_note_alone_was_removed_loses_nothing(
+    repository: Repository, worker: Worker, home: Path
+) -> None:
+    worker.hold.touch()
+    async with worker.run(worktree="merge") as up:
+        await up.manager.fire("coder", {"task": "hold b.txt hello"})
+        await worker.wait_for(lambda: list(home.glob("worktrees/*/b.txt")))
+        for note in (home / "worktrees").glob("*.json"):
+            note.unlink()
+        worker.hold.unlink()
+        await worker.drain(up)
+    assert_nothing_is_left(repository, home)
+    assert repository.read("b.txt") == "hello\n"
 
 
 async def test_a_start_sweeps_half_written_notes_that_are_old(worker: Worker, home: Path) -> None:
