@@ -198,6 +198,7 @@ class SessionLoops:
             work.close()
             raise
         run = _Work(serving, serving.create_future())
+        cancellation: asyncio.CancelledError | None = None
 
         def report(stall: Stall) -> None:
             with suppress(RuntimeError):  # the serving loop is closed
@@ -208,7 +209,8 @@ class SessionLoops:
             own.call(run.begin, own, work)
             try:
                 await asyncio.wait({run.ended})
-            except asyncio.CancelledError:
+            except asyncio.CancelledError as error:
+                cancellation = error
                 own.call(run.cancel)
                 problem = await _wait_for_end(own, run)
                 if problem is not None:
@@ -219,6 +221,8 @@ class SessionLoops:
         else:
             own.end()
         assert run.task is not None  # it has ended
+        if cancellation is not None and run.task.cancelled():
+            raise cancellation  # the task's own error is a new one, in which anyio does not see its scope
         result: T = run.task.result()
         return result
 

@@ -305,6 +305,22 @@ async def test_the_program_serves_a_client_at_its_stdin_whatever_a_tool_prints(
         assert result.content[0].text == "Waited."
 
 
+async def test_a_cancelled_call_ends_no_other_one_of_the_program(served: dict[str, str], project: Path) -> None:
+    server = StdioServerParameters(command=program()[0], args=program()[1:], env=served, cwd=project)
+    async with asyncio.timeout(PATIENCE), Client(stdio_client(server)) as client, asyncio.TaskGroup() as group:
+        calls = []
+        for _ in range(2):
+            calls.append(group.create_task(client.call_tool("ask_helper", {"prompt": "wait"})))
+            while not project.joinpath("waiting").exists():
+                await asyncio.sleep(0.01)
+            project.joinpath("waiting").unlink()
+        calls[0].cancel()
+        await asyncio.wait({calls[0]})
+        project.joinpath("go").touch()
+        assert (await calls[1]).content[0].text == "Waited."
+        assert (await client.call_tool("ask_helper", {"prompt": "hello"})).content[0].text == "You said: hello"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_program(served: dict[str, str], number: signal.Signals) -> None:
     with listening(served) as (process, _, _):

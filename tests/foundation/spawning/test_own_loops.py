@@ -138,6 +138,20 @@ async def test_a_cancelled_session_cleans_up_before_the_caller_goes_on(loops: Se
     assert not fence.is_closed
 
 
+async def test_a_cancellation_is_the_one_that_the_caller_got(loops: SessionLoops, fence: Fence) -> None:
+    begun = threading.Event()
+
+    async def work() -> None:
+        begun.set()
+        await asyncio.sleep(3600)
+
+    running = asyncio.ensure_future(loops.run(work(), fence))
+    assert await asyncio.to_thread(begun.wait, PATIENCE)
+    running.cancel("by the scope of this test")  # anyio knows its scope by the message
+    with pytest.raises(asyncio.CancelledError, match="by the scope of this test"):
+        await running
+
+
 async def test_a_session_that_is_cancelled_before_its_first_step_is_closed(
     loops: SessionLoops, fence: Fence, gate: Gate
 ) -> None:
