@@ -15,8 +15,8 @@ from contextlib import AsyncExitStack, suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .errors import ServerError, ServerLost
-from .listing import Listing, read_listing
+from .errors import EFFECT, UNREADABLE, InvalidAnswer, ServerError, ServerLost
+from .listing import Listing, plain, read_listing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,7 +35,6 @@ DISCOVERING = 3.0
 
 The SDK waits 10 seconds, as long as a session waits for its servers.
 """
-EFFECT = "The call may have had an effect"
 CONNECTING = 60.0
 """Seconds to start a server and to read its lists."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
@@ -229,12 +228,16 @@ class Connection:
         """
         from mcp import MCPError
 
+        from .http import statuses
+
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await self._wait_until_ready()
         client = self.client
+        own: list[int] = []
+        mark = statuses.set(own)
         try:
             async with asyncio.timeout_at(deadline):
                 return await ask(client)
@@ -251,7 +254,11 @@ class Connection:
                 raise ServerLost(
                     f"the answer of the MCP server '{self.server.name}' broke off: {error}. {EFFECT}"
                 ) from None
+            if (problem := _find_no_answer(error)) is not None:
+                raise InvalidAnswer(self.server.name, f"HTTP {own[-1]}: {problem}" if own else problem) from None
             raise
+        finally:
+            statuses.reset(mark)
 
     async def _wait_until_ready(self) -> None:
         """Wait for a server that starts for the first time, or again after its first loss."""
@@ -295,6 +302,7 @@ class Connection:
 
     def _describe(self, error: BaseException | None) -> str:
         """Return why the server is not connected, and what to do."""
+        from mcp import MCPError
         from pydantic import ValidationError
 
         from amplifier_core.utils.secrets import redact_text
@@ -311,10 +319,35 @@ class Connection:
         if isinstance(error, ValidationError):
             problem = error.errors(include_url=False)[0]
             return f"it answers against the protocol: {'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+        if isinstance(error, MCPError) and (found := _find_no_answer(error)) is not None:
+            status = f" (HTTP {self._http.status})" if self._http is not None else ""
+            return f"it answers against the protocol: {found}{status}"
+        if isinstance(error, RuntimeError) and str(error).startswith("Unsupported protocol version"):
+            return f"it speaks the protocol {plain(str(error).rpartition(' ')[2], 40)}, which is not known"
         if self._program is not None and (error is None or self._is_lost()):
             return redact_text(self._program.describe_end())
         status = f" (HTTP {self._http.status})" if self._http is not None and self._http.status >= 400 else ""
         return redact_text(f"{str(error) or type(error).__name__}{status}" if error is not None else "it was lost")
+
+
+def _find_no_answer(error: MCPError) -> str | None:
+    """Return what came in place of an answer; None: the server has refused the request.
+
+    Transports make the error themselves, and only its code and its words differ from a server's.
+    """
+    from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
+
+    words = str(error)
+    for code, beginning in (
+        (PARSE_ERROR, UNREADABLE),
+        (PARSE_ERROR, "Failed to parse SSE message"),
+        (INTERNAL_ERROR, "Server returned an error response"),
+        (INVALID_REQUEST, "server answered a request with 202 Accepted"),
+        (INVALID_REQUEST, "Unexpected content type"),
+    ):
+        if error.code == code and words.startswith(beginning):
+            return beginning
+    return None
 
 
 async def _wait_for_any(events: list[asyncio.Event]) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from amplifier_core.errors import AmplifierError
 
+EFFECT = "The call may have had an effect"
+UNREADABLE = "Failed to parse JSON response"
+"""The words of a transport, and of the SDK's, for an answer that is no message."""
+
 
 class ServerError(AmplifierError):
     """A server cannot be used now; the message says why, and what to do."""
@@ -11,6 +15,13 @@ class ServerError(AmplifierError):
 
 class ServerLost(ServerError):
     """A server ended, or its connection broke, during a request."""
+
+
+class InvalidAnswer(ServerError):
+    """A server answers a request with something that is no answer of the protocol: the call may have had an effect."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"the MCP server '{name}' answers against the protocol ({problem}). {EFFECT}")
 
 
 class ToolChanged(ServerError):

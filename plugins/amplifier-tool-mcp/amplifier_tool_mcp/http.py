@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -17,6 +18,9 @@ LONGEST_BODY = 16 * 1024 * 1024
 """Bytes of an answer, and of one event of a stream."""
 CONNECT, READ = 30.0, 300.0
 """Seconds to connect, and between two pieces of an answer."""
+
+statuses: ContextVar[list[int] | None] = ContextVar("statuses", default=None)
+"""Takes the statuses of the answers to the requests that are made in its context."""
 
 
 class BoundedTransport(httpx2.AsyncBaseTransport):
@@ -36,6 +40,8 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
             self.status = 0
             raise
         self.status = response.status_code
+        if (own := statuses.get()) is not None:
+            own.append(response.status_code)
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             raise httpx2.RemoteProtocolError("the answer is compressed, though that was not asked for")

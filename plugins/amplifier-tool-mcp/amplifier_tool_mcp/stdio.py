@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 from asyncio.subprocess import Process, SubprocessStreamProtocol
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from .errors import ServerError
+from .errors import UNREADABLE, ServerError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
@@ -32,6 +33,7 @@ WORDS = 2000
 """Characters of a program's last words."""
 SHOWN = 300
 """Those of them in an error."""
+_BEGUN_ANSWER = re.compile(rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*"?(\d{1,18})"?\s*,\s*"(?:result|error)"')
 
 
 class Program:
@@ -124,6 +126,8 @@ class Program:
                     except ValueError:
                         noise += 1
                         self.hear(line[:WORDS])
+                        if (number := _find_answered(line)) is not None:
+                            await incoming.send(SessionMessage(_make_unreadable(number)))
                         if noise > NOISE:
                             self.problem = "it prints text where messages are expected"
                             return
@@ -168,6 +172,23 @@ def read_message(line: bytes) -> Any:
     except RecursionError as error:
         raise ValueError(str(error)) from None
     return jsonrpc_message_adapter.validate_json(whole, by_name=False)
+
+
+def _find_answered(line: bytes) -> str | None:
+    """Return the id of the request that a line answers, though it is no message; None: it answers none."""
+    with suppress(ValueError, RecursionError):
+        whole = json.loads(line, parse_int=str)
+        is_answer = isinstance(whole, dict) and "jsonrpc" in whole and "method" not in whole
+        return str(whole["id"]) if is_answer and whole.get("id") is not None else None
+    begun = _BEGUN_ANSWER.match(line)
+    return begun[1].decode() if begun else None
+
+
+def _make_unreadable(number: str) -> Any:
+    """Return the message that fails a request whose answer is none; the SDK drops one that nobody waits for."""
+    from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError
+
+    return JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=PARSE_ERROR, message=UNREADABLE))
 
 
 async def _end(process: Process) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from amplifier_core.models import ToolResult
 
 from .connection import Connection
-from .errors import ServerError, ToolChanged
+from .errors import InvalidAnswer, ServerError, ToolChanged
 from .listing import MOST_RESOURCES, plain, read_pages
 from .names import PREFIX
 from .results import make_content, make_result, read_resource, shorten
@@ -224,7 +224,7 @@ async def ask_server(
     except MCPError as error:
         return _fail("McpError", f"the MCP server '{name}' refuses the call: {plain(error.message, 1000)}")
     except (ValidationError, KeyError, TypeError, ValueError, RuntimeError, RecursionError) as error:
-        return _fail("InvalidAnswer", f"the MCP server '{name}' answers against the protocol ({type(error).__name__})")
+        return _fail(InvalidAnswer.__name__, str(InvalidAnswer(name, type(error).__name__)))
 
 
 def _fail(kind: str, message: str) -> ToolResult:

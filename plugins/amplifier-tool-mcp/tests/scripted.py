@@ -115,6 +115,18 @@ def call(request, params):
         return {"content": [], "structuredContent": {"answer": 42}}
     if text == "junk":
         return {"content": 42}
+    if text.startswith("broken"):
+        begun = f'{{"jsonrpc": "2.0", "id": {number}, "result": '
+        broken = {
+            "broken cut": begun + '{"content": [{"type"',
+            "broken deep": begun + '{"structuredContent": ' + '{"a":' * 400 + "1" + "}" * 402,
+            "broken deeper": begun + '{"structuredContent": ' + '{"a":' * 50_000 + "1" + "}" * 50_002,
+            "broken number": begun + '{"structuredContent": {"n": ' + "9" * 5000 + "}}}",
+            "broken text": f'{{"result": "x", "jsonrpc": "2.0", "id": {number}}}',
+            "broken null": begun + "null}",
+        }
+        print(broken[text], flush=True)
+        return None
     if text == "noise":
         print("I am no message")
         print('{"also": "none"}')
@@ -142,7 +154,8 @@ def answer(request):
     if method == "initialize":
         capabilities = {"tools": {"listChanged": True}, "prompts": {}, "resources": {}}
         about = {"name": "scripted", "version": "1"}
-        result = {"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": about}
+        spoken = "1999-01-01" if MODE == "dated" else "2025-06-18"
+        result = {"protocolVersion": spoken, "capabilities": capabilities, "serverInfo": about}
     elif method == "tools/list":
         result = list_tools(params)
     elif method == "tools/call":

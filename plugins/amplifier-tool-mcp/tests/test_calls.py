@@ -18,7 +18,7 @@ from amplifier_core.prompt_commands import collect_commands, expand_command
 from amplifier_foundation.settings import write_setting
 from amplifier_tool_mcp import hub
 from amplifier_tool_mcp.config import ServerConfig
-from amplifier_tool_mcp.errors import ServerError
+from amplifier_tool_mcp.errors import EFFECT, ServerError
 
 from .conftest import Room, scripted
 
@@ -63,7 +63,7 @@ assert not {"mcp", "pydantic", "amplifier_tool_mcp.config"} & (set(sys.modules) 
         ("structure", True, '{"answer": 42}'),
         ("fail", False, "that did not work"),
         ("refuse", False, "the MCP server 'one' refuses the call: no [31mway"),
-        ("junk", False, "the MCP server 'one' answers against the protocol (ValidationError)"),
+        ("junk", False, "the MCP server 'one' answers against the protocol (ValidationError). " + EFFECT),
         ("noise", True, "echo: noise"),
     ],
 )

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 
 from amplifier_tool_mcp import connection, stdio
+from amplifier_tool_mcp.errors import EFFECT
 from amplifier_tool_mcp.names import make_slug, make_tool_name
 
 from .conftest import scripted
@@ -29,6 +27,7 @@ FULL = "the MCP server 'one' refuses the call: the disk is full"
         ("circle", "its list of tools leads in a circle"),
         ("endless", "its list of tools has more than 100 pages"),
         ("lists-junk", "it answers against the protocol: tools: Input should be a valid list"),
+        ("dated", "it speaks the protocol 1999-01-01, which is not known"),
         ("flood", "it prints text where messages are expected"),
     ],
 )
@@ -87,6 +86,18 @@ def test_a_deep_message_with_half_a_character_is_no_message() -> None:
         stdio.read_message(b'["\\ud83d",' + b"[" * 100_000)
 
 
+@pytest.mark.parametrize("how", ["cut", "deep", "deeper", "number", "text", "null"])
+async def test_an_answer_that_is_no_message_fails_its_call_at_once(open_room: Any, how: str) -> None:
+    async with open_room({"one": scripted(timeout=60)}) as room:
+        before = await room.echo("pid")
+        result = await room.call("mcp__one__echo", text=f"broken {how}")
+        assert (result.error["type"], result.error["message"]) == (
+            "InvalidAnswer",
+            f"the MCP server 'one' answers against the protocol (Failed to parse JSON response). {EFFECT}",
+        )
+        assert await room.echo("pid") == before
+
+
 @pytest.mark.parametrize("mode", ["enormous", "line"])
 async def test_a_message_without_an_end_loses_its_server_alone(
     open_room: Any, mode: str, monkeypatch: pytest.MonkeyPatch
@@ -118,55 +129,6 @@ async def test_an_error_of_a_server_is_no_loss_whatever_its_code(open_room: Any)
         before = await room.echo("pid")
         said = await asyncio.gather(*map(room.echo, ("full", "hello", "full", "pid")))
         assert said == [FULL, "echo: hello", FULL, before]
-
-
-async def test_an_error_of_a_server_over_http_is_no_loss_and_an_answer_that_breaks_off_is(open_room: Any) -> None:
-    starts = []
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            starts.extend([1] if asked["method"] == "initialize" else [])
-            is_cut = asked["method"] == "tools/call" and asked["params"]["arguments"]["text"] == "cut"
-            answer = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), **answers[asked["method"]]}).encode()
-            is_ended = asked["method"] == "tools/call" and asked["params"]["arguments"]["text"] == "ended"
-            answer = b": wait\n\n" if is_ended else answer
-            self.send_response(200 if "id" in asked else 202)
-            self.send_header("Content-Type", "text/event-stream" if is_ended else "application/json")
-            self.send_header("Content-Length", str(len(answer) + is_cut))
-            self.end_headers()
-            self.wfile.write(answer)
-            self.close_connection = is_cut
-
-        def log_message(self, format: str, *about: Any) -> None:
-            """Says nothing."""
-
-    about = {"name": "scripted", "version": "1"}
-    answers: dict[str, Any] = {
-        "server/discover": {"error": {"code": -32601, "message": "Method not found"}},
-        "initialize": {"result": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}},
-        "notifications/initialized": {},
-        "tools/list": {"result": {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}},
-        "tools/call": {"error": {"code": -32000, "message": "the disk is full"}},
-    }
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = False  # they end with their connections, before the test
-    with server:
-        Thread(target=server.serve_forever, args=(0.01,)).start()
-        try:
-            async with open_room({"one": {"url": f"http://127.0.0.1:{server.server_port}/mcp"}}) as room:
-                assert [await room.echo(each) for each in "ab"] == [FULL, FULL]
-                ended = (await room.call("mcp__one__echo", text="ended")).error
-                assert ended["type"] == "ServerLost"
-                assert "broke off: SSE stream ended without a response. The call may have had an" in ended["message"]
-                assert len(starts) == 1
-                assert (await room.call("mcp__one__echo", text="cut")).error["type"] == "ServerLost"
-                assert await room.echo("a") == FULL
-                assert len(starts) == 2
-        finally:
-            server.shutdown()
 
 
 async def test_a_server_that_always_dies_is_started_ever_less_often(
