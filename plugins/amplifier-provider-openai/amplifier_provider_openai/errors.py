@@ -58,20 +58,38 @@ _BY_CODE = {
     "misalignment_policy_violation": _FILTER,
 }
 """The codes that tell more than the status."""
-_STATUS_OF = {"server_error": 500, "rate_limit_exceeded": 429, "insufficient_quota": 429, "vector_store_timeout": 504}
-"""The status of an error within a stream, which began with 200; another code means a wrong request."""
+_STATUS_OF = {
+    "overload": 529,
+    "time_?out": 504,
+    "rate_?limit|too_many_requests|insufficient_quota": 429,
+    "authentication|api_key": 401,
+    "permission|denied": 403,
+    "^not_found|model_not_found": 404,
+    "invalid|bad_?request|unsupported|image|residency|policy": 400,
+}
+"""The status of an error within a stream, which began with 200, by a part of its code or its type.
+
+No other word says that the request was wrong: the service has a problem, and another attempt may be answered.
+"""
 
 
-def classify_code(code: str | int | None, status: int | None = None) -> tuple[int, Kind]:
-    """Return the status and the kind of an error with this code; without a code, the service has a problem.
+def classify_codes(codes: tuple[Any, ...], status: int | None = None) -> tuple[int, Kind]:
+    """Return the status and the kind of an error by the first of its code and its type that is known.
 
     Gateways tell the status of the service behind them as the code of an error within a stream.
     """
-    name = str(code or "")
+    names = [str(code).lower() for code in codes if code]
     if status is None:
-        status = int(name) if re.fullmatch("[45][0-9]{2}", name) else _STATUS_OF.get(name, 400 if name else 500)
-    kind = _BY_CODE.get(name) or _BY_STATUS.get(status) or (_BUSY if status >= 500 else _BY_STATUS[400])
-    return status, kind
+        status = next((found for name in names if (found := _read_status(name))), 500)
+    told = next((_BY_CODE[name] for name in names if name in _BY_CODE), None)
+    return status, told or _BY_STATUS.get(status) or (_BUSY if status >= 500 else _BY_STATUS[400])
+
+
+def _read_status(name: str) -> int | None:
+    if re.fullmatch("[45][0-9]{2}", name):
+        return int(name)
+    found = next((status for part, status in _STATUS_OF.items() if re.search(part, name)), None)
+    return 400 if found is None and name in _BY_CODE else found
 
 
 class Refusal(Exception):
@@ -95,12 +113,12 @@ class Translator(BaseTranslator):
         import openai
 
         if isinstance(error, Refusal):
-            return self._refuse(error.message, error.code)
+            return self._refuse(error.message, (error.code,))
         body = getattr(error, "body", None)
         said = body.get("message") if isinstance(body, dict) else body
         if isinstance(error, openai.APIStatusError):
             wait = read_retry_after(error.response.headers)
-            return self._refuse(said, error.code, error.status_code, wait)
+            return self._refuse(said, (error.code, error.type), error.status_code, wait)
         cause = error.__cause__ or error
         if isinstance(error, openai.APITimeoutError | httpx2.TimeoutException | TimeoutError):
             what = "no connection" if isinstance(cause, httpx2.ConnectTimeout) else "no answer"
@@ -110,13 +128,13 @@ class Translator(BaseTranslator):
         if isinstance(error, openai.APIConnectionError):
             return self.make(NetworkError, f"no connection: {cause}", "Check the network, the proxy and base_url.")
         if isinstance(error, openai.APIError):  # within a stream
-            return self._refuse(said, error.code or error.type)
+            return self._refuse(said, (error.code, error.type))
         return None
 
     def _refuse(
-        self, said: Any, code: str | int | None, status: int | None = None, wait: float | None = None
+        self, said: Any, codes: tuple[Any, ...], status: int | None = None, wait: float | None = None
     ) -> LLMError:
-        status, kind = classify_code(code, status)
+        status, kind = classify_codes(codes, status)
         if status == 500 and "schema in format" in str(said):  # Ollama's word for a schema that it cannot enforce
             kind = _BY_STATUS[400]
         return self.refuse(kind, status, str(said or ""), wait)

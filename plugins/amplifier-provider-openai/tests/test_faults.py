@@ -201,14 +201,43 @@ async def test_an_answer_that_failed_tells_its_cause(serve: Any, code: str, erro
         (429, llm_errors.RateLimitError),
         ("502", llm_errors.ProviderUnavailableError),
         (401, llm_errors.AuthenticationError),
-        (1301, llm_errors.InvalidRequestError),
+        (1302, llm_errors.ProviderUnavailableError),
     ],
 )
 async def test_the_code_of_an_error_within_a_stream_may_be_a_status(serve: Any, code: Any, error: Any) -> None:
     broken = sse({"error": {"message": "The provider behind it is away", "code": code}})
     service = await serve(stream_answer([*wire.says("Good day", api="chat").pieces[:2], broken]), api="chat")
     caught = await failure(service)
-    assert (type(caught), caught.status_code) == (error, int(code) if int(code) < 1000 else 400)
+    assert (type(caught), caught.status_code) == (error, int(code) if int(code) < 1000 else 500)
+
+
+@pytest.mark.parametrize(
+    ("told", "error", "status"),
+    [
+        ({"type": "overloaded_error"}, llm_errors.ProviderUnavailableError, 529),
+        ({"code": "overloaded"}, llm_errors.ProviderUnavailableError, 529),
+        ({"code": "server_overloaded", "type": "invalid_request_error"}, llm_errors.ProviderUnavailableError, 529),
+        ({"type": "rate_limit_error"}, llm_errors.RateLimitError, 429),
+        ({"type": "RateLimitError"}, llm_errors.RateLimitError, 429),
+        ({"type": "api_error"}, llm_errors.ProviderUnavailableError, 500),
+        ({"code": "service_unavailable"}, llm_errors.ProviderUnavailableError, 500),
+        ({"code": "timeout"}, llm_errors.LLMTimeoutError, 504),
+        ({"code": "a_new_word"}, llm_errors.ProviderUnavailableError, 500),
+        ({"code": "a_new_word", "type": "invalid_request_error"}, llm_errors.InvalidRequestError, 400),
+        ({"type": "authentication_error"}, llm_errors.AuthenticationError, 401),
+        ({"code": "model_not_found", "type": "invalid_request_error"}, llm_errors.NotFoundError, 404),
+        ({"code": "content_filter", "type": "server_error"}, llm_errors.ContentFilterError, 400),
+    ],
+)
+async def test_an_error_within_a_stream_is_tried_again_unless_it_tells_of_a_wrong_request(
+    serve: Any, told: dict[str, str], error: Any, status: int
+) -> None:
+    pieces = wire.says("Good day", api="chat").pieces
+    broken = stream_answer([*pieces[:2], sse({"error": {"message": "It failed", **told}})])
+    service = await serve(broken, api="chat")
+    caught = await failure(service)
+    assert (type(caught), caught.status_code) == (error, status)
+    assert caught.retryable == (status == 429 or status >= 500)
 
 
 @both
