@@ -44,20 +44,19 @@ INVENTED: list[Any] = [
     )
 ]
 """A history with calls of tools whose names a model has made up, and of one that there is."""
-SAME_IDS: list[Any] = [
-    message
-    for answer in range(2)
-    for message in (
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [{"id": "call_0", "tool": "look", "arguments": {"at": at}} for at in (answer, answer + 10)],
-        },
-        {"role": "tool", "tool_call_id": "call_0", "name": "look", "content": f"saw {answer}"},
-        {"role": "tool", "tool_call_id": "call_0", "name": "look", "content": f"saw {answer + 10}"},
-    )
-]
-"""A history of four calls with one id, as some gateways give them."""
+
+
+def calls_of_one_id(call_id: str) -> list[Any]:
+    """Return a history of four calls with one id, as some gateways give them; it may be empty."""
+    history: list[Any] = []
+    for answer in range(2):
+        places = (answer, answer + 10)
+        calls = [{"id": call_id, "tool": "look", "arguments": {"at": at}} for at in places]
+        history.append({"role": "assistant", "content": "", "tool_calls": calls})
+        history += [{"role": "tool", "tool_call_id": call_id, "name": "look", "content": f"saw {at}"} for at in places]
+    return history
+
+
 NAMELESS: list[Any] = [
     {"role": "assistant", "content": "", "tool_calls": [{"id": "c0", "tool": "", "arguments": {}}]},
     {"role": "tool", "tool_call_id": "c0", "name": "", "content": "there is no such tool"},

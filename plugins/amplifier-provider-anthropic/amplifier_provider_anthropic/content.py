@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 Block = dict[str, Any]
 
 _INSTRUCTING = ("system", "developer")
-_FOREIGN_ID = re.compile(r"[^A-Za-z0-9_-]")
 _DATA_URL = re.compile(r"data:(?P<media_type>[\w.+-]+/[\w.+-]+);base64,(?P<data>.*)", re.DOTALL)
 
 
@@ -140,7 +139,7 @@ def _media(source: dict[str, Any]) -> Block:
 def _tool_use(call_id: Any, name: Any, given: Any) -> Block:
     return {
         "type": "tool_use",
-        "id": _FOREIGN_ID.sub("_", str(call_id)),
+        "id": call_id,
         "name": sendable_name(name),
         "input": given or {},
     }
@@ -152,7 +151,7 @@ def _tool_result(call_id: str, output: Any) -> Block:
         content = [block for each in output if (block := _user_block(each)) is not None]
     elif not isinstance(output, str):
         content = json.dumps(output, ensure_ascii=False, default=str)
-    return {"type": "tool_result", "tool_use_id": _FOREIGN_ID.sub("_", call_id), "content": content}
+    return {"type": "tool_result", "tool_use_id": call_id, "content": content}
 
 
 def _text_blocks(message: Message) -> list[Block]:

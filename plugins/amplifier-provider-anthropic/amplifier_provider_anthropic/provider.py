@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from amplifier_core.models import ConfigField, ProviderInfo
+from amplifier_providers.call_ids import plain_id
 from amplifier_providers.provider import SDKProvider
 from amplifier_providers.redirects import refuse_redirect
-from amplifier_providers.texts import well_formed
 from amplifier_providers.tls import share_tls_context
 
 from .config import KEY_VARIABLE
@@ -77,7 +77,7 @@ class AnthropicProvider(SDKProvider["AsyncAnthropic"]):
 
     async def count_tokens(self, request: ChatRequest) -> int:
         """Return the tokens of a request, counted by the service. Raises an `LLMError`."""
-        call = make_call(well_formed(request), self._settings)
+        call = make_call(self.make_sendable(request), self._settings)
         counted = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config")
         body = {name: call.body[name] for name in counted if name in call.body}
 
@@ -93,6 +93,10 @@ class AnthropicProvider(SDKProvider["AsyncAnthropic"]):
     def make_call(self, request: ChatRequest, *, with_thinking: bool = True) -> Call:
         """Return a request in the form of the service."""
         return make_call(request, self._settings, with_thinking=with_thinking)
+
+    def spell_id(self, call_id: str) -> str:
+        """Return an id of a call in the characters that the service takes."""
+        return plain_id(call_id, 64)
 
     def refuses_thinking(self, call: Call, error: LLMError) -> bool:
         """Return whether the service refused a call for its thinking."""

@@ -218,6 +218,13 @@ async def test_an_alias_names_a_model(serve: Any) -> None:
     assert defaults == {"model": "claude-opus-5-5", "context_window": 1_000_000, "max_output_tokens": 32_000}
 
 
+async def test_calls_without_an_id_get_ids_of_their_own(serve: Any) -> None:
+    service = await serve(wire.says(wire.call("", "look", at=1), wire.call("", "look", at=2)))
+    response = await service.ask("Look")
+    assert [call.id for call in response.tool_calls] == ["call", "call_2"]
+    assert [block.id for block in response.content] == ["call", "call_2"]
+
+
 async def test_calls_with_one_id_get_ids_of_their_own(serve: Any) -> None:
     service = await serve(wire.says(wire.call("c", "look", at=1), wire.call("c", "look", at=2), wire.call("d", "look")))
     earlier = {"role": "assistant", "content": [{"type": "tool_call", "id": "d", "name": "look", "input": {}}]}

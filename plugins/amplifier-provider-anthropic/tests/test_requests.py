@@ -8,7 +8,7 @@ import pytest
 
 from amplifier_core.llm_errors import InvalidRequestError
 from tests.wire import anthropic as wire
-from tests.wire.mounted import HALVES, INVENTED, NAMELESS, SAME_IDS, SENT_NAMES, require_marks
+from tests.wire.mounted import HALVES, INVENTED, NAMELESS, SENT_NAMES, calls_of_one_id, require_marks
 
 TOOL = {"name": "look", "description": "Look", "parameters": {"type": "object", "properties": {}}}
 STAMP = {"timestamp": "2026-11-01T00:00:00Z"}
@@ -352,8 +352,9 @@ async def test_the_name_of_a_tool_that_a_model_made_up_is_sent_as_the_service_ta
     assert names == SENT_NAMES
 
 
-async def test_calls_with_one_id_are_sent_with_ids_of_their_own_and_so_are_their_results(serve: Any) -> None:
-    body = await sent(serve, "Look", *SAME_IDS)
+@pytest.mark.parametrize("call_id", ["call_0", ""])
+async def test_calls_with_one_id_are_sent_with_ids_of_their_own_as_are_their_results(serve: Any, call_id: str) -> None:
+    body = await sent(serve, "Look", *calls_of_one_id(call_id))
     blocks = [block for each in body["messages"] for block in each["content"]]
     calls = {block["id"]: block["input"]["at"] for block in blocks if block["type"] == "tool_use"}
     results = {block["tool_use_id"]: block["content"] for block in blocks if block["type"] == "tool_result"}

@@ -10,7 +10,6 @@ from warnings import filterwarnings
 
 from amplifier_core.models import ConfigField, ProviderInfo
 from amplifier_providers.provider import SDKProvider
-from amplifier_providers.texts import well_formed
 from amplifier_providers.tls import share_tls_context
 
 from .config import KEY_VARIABLE, OTHER_KEY_VARIABLE
@@ -102,7 +101,7 @@ class GeminiProvider(SDKProvider["Opened"]):
 
     async def count_tokens(self, request: ChatRequest) -> int:
         """Return the tokens of a request, counted by the service. Raises an `LLMError`."""
-        call = make_call(well_formed(request), self._settings)
+        call = make_call(self.make_sendable(request), self._settings)
 
         async def count(client: Opened) -> int:
             async with asyncio.timeout(self._settings.idle_timeout):

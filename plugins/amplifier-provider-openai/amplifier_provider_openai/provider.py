@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from amplifier_core.models import ConfigField, ProviderInfo
+from amplifier_providers.call_ids import plain_id
 from amplifier_providers.provider import SDKProvider
 from amplifier_providers.redirects import refuse_redirect
-from amplifier_providers.texts import well_formed
 from amplifier_providers.tls import share_tls_context
 
 from . import chat_api, responses_api
@@ -89,7 +89,7 @@ class OpenAIProvider(SDKProvider["AsyncOpenAI"]):
 
         Chat Completions cannot count: there, the count is the length of the request divided by four.
         """
-        call = self.make_call(well_formed(request))
+        call = self.make_call(self.make_sendable(request))
         if self._api == "chat":
             return len(str(call.body)) // CHARACTERS_PER_TOKEN
         body = {name: call.body[name] for name in _COUNTED if name in call.body}
@@ -108,6 +108,15 @@ class OpenAIProvider(SDKProvider["AsyncOpenAI"]):
         if self._api == "chat":
             return chat_api.make_call(request, self._settings)
         return responses_api.make_call(request, self._settings, with_reasoning=with_thinking)
+
+    def spell_id(self, call_id: str) -> str:
+        """Return an id of a call as the API takes it; another service of Chat Completions gets its own ids as they are.
+
+        Some tell what they need by their ids, as `functions.look:0`.
+        """
+        if self._api == "responses":
+            return plain_id(call_id, 64)
+        return call_id if self._address else plain_id(call_id, 40)
 
     def refuses_thinking(self, call: Call, error: LLMError) -> bool:
         """Return whether the service refused a call for its thinking."""

@@ -39,6 +39,24 @@ async def test_the_installed_entry_point_mounts_it() -> None:
     assert (info.id, info.credential_env_vars) == ("openai", ["OPENAI_API_KEY"])
 
 
+@pytest.mark.parametrize(
+    ("config", "sent"),
+    [
+        ({"api": "responses"}, (64, "functions_look_0")),
+        ({"api": "chat"}, (40, "functions_look_0")),
+        ({"api": "chat", "base_url": "http://localhost:1/v1"}, (99, "functions.look:0")),
+    ],
+)
+async def test_an_id_of_a_call_is_written_as_the_api_takes_it(
+    monkeypatch: pytest.MonkeyPatch, config: dict[str, Any], sent: tuple[int, str]
+) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    coordinator = ModuleCoordinator(session_id="test")
+    await mount(coordinator, config)
+    provider = coordinator.get("providers", "openai")
+    assert (len(provider.spell_id("x" * 99)), provider.spell_id("functions.look:0")) == sent
+
+
 # the key
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from amplifier_core.llm_errors import InvalidRequestError
 from tests.wire import openai as wire
-from tests.wire.mounted import HALVES, INVENTED, NAMELESS, SAME_IDS, SENT_NAMES, require_marks
+from tests.wire.mounted import HALVES, INVENTED, NAMELESS, SENT_NAMES, calls_of_one_id, require_marks
 
 both = pytest.mark.parametrize("api", ["responses", "chat"])
 TOOL = {"name": "look", "description": "Look", "parameters": {"type": "object", "properties": {}}}
@@ -354,13 +354,14 @@ async def test_the_name_of_a_tool_that_a_model_made_up_is_sent_as_the_service_ta
     assert [call["function"]["name"] for call in calls] == SENT_NAMES
 
 
-async def test_calls_with_one_id_are_sent_with_ids_of_their_own_and_so_are_their_results(serve: Any) -> None:
-    items = (await sent(serve, "Look", *SAME_IDS))["input"]
+@pytest.mark.parametrize("call_id", ["call_0", ""])
+async def test_calls_with_one_id_are_sent_with_ids_of_their_own_as_are_their_results(serve: Any, call_id: str) -> None:
+    items = (await sent(serve, "Look", *calls_of_one_id(call_id)))["input"]
     calls = {each["call_id"]: each["arguments"] for each in items if each.get("type") == "function_call"}
     results = {each["call_id"]: each["output"] for each in items if each.get("type") == "function_call_output"}
     expected = {f"saw {at}": f'{{"at": {at}}}' for at in (0, 10, 1, 11)}
     assert {results[each]: given for each, given in calls.items()} == expected
-    messages = (await sent(serve, "Look", *SAME_IDS, api="chat"))["messages"]
+    messages = (await sent(serve, "Look", *calls_of_one_id(call_id), api="chat"))["messages"]
     named = [call for each in messages for call in each.get("tool_calls", ())]
     calls = {each["id"]: each["function"]["arguments"] for each in named}
     results = {each["tool_call_id"]: each["content"] for each in messages if each["role"] == "tool"}

@@ -1,16 +1,25 @@
-"""Give each tool call an id of its own, as services insist: some models and gateways give one twice."""
+"""Give each tool call an id of its own, as services insist: some models and gateways give one twice, or none."""
 
 from __future__ import annotations
 
+import re
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from amplifier_core import ChatRequest, ChatResponse, Message
 
-_LONGEST = 56
-"""Characters of an id that stay before a number: OpenAI takes 64."""
+_LONGEST = 32
+"""Characters of an id that stay before a number: Chat Completions takes 40."""
+_ODD = re.compile("[^A-Za-z0-9_-]")
+
+
+def plain_id(call_id: str, longest: int) -> str:
+    """Return an id of letters, digits, `_` and `-`, at most `longest` characters; a longer one ends with its hash."""
+    plain = _ODD.sub("_", call_id)
+    return plain if len(plain) <= longest else f"{plain[: longest - 9]}_{sha256(call_id.encode()).hexdigest()[:8]}"
 
 
 def with_own_ids(response: ChatResponse, request: ChatRequest) -> ChatResponse:
@@ -29,10 +38,13 @@ def with_own_ids(response: ChatResponse, request: ChatRequest) -> ChatResponse:
     return response.model_copy(update={"content": content, "tool_calls": renamed})
 
 
-def with_single_ids(request: ChatRequest) -> ChatRequest:
-    """Return a request without an id of two calls; the results of such calls belong to them in their order."""
+def with_single_ids(request: ChatRequest, spell: Callable[[str], str]) -> ChatRequest:
+    """Return a request in which each call has an id of its own, as `spell` writes it for the service.
+
+    The results of calls with one id belong to them in their order.
+    """
     ids = [each for message in request.messages for each in _ids_of(message)]
-    if len(set(ids)) == len(ids):
+    if len(set(ids)) == len(ids) and all(each and spell(each) == each for each in ids):
         return request
     taken, last = set[str](), dict[str, int]()
     waiting: dict[str, list[str]] = {}
@@ -40,7 +52,7 @@ def with_single_ids(request: ChatRequest) -> ChatRequest:
     for message in request.messages:
         own: dict[str, list[str]] = {}
         for each in _ids_of(message):
-            own.setdefault(each, []).append(_choose(each, taken, last))
+            own.setdefault(each, []).append(_choose(spell(each), taken, last))
             waiting.setdefault(each, []).append(own[each][-1])
         messages.append(_rename(message, own, waiting))
     return request.model_copy(update={"messages": messages})
@@ -52,13 +64,18 @@ def _ids_of(message: Message) -> list[str]:
         return []
     blocks = [] if isinstance(message.content, str) else message.content
     ids = [each.id for each in blocks if each.type == "tool_call"]
-    besides = [str(each["id"]) for each in getattr(message, "tool_calls", None) or () if each.get("id")]
+    besides = [_id_of(each) for each in getattr(message, "tool_calls", None) or ()]
     return ids or besides
 
 
+def _id_of(call: dict[str, Any]) -> str:
+    return str(call.get("id") or "")
+
+
 def _choose(call_id: str, taken: set[str], last: dict[str, int]) -> str:
-    """Return the id, or one with the next number after its `last` if it is taken, and take it."""
-    own, start = call_id, call_id[:_LONGEST]
+    """Return the id, or one with the next number after its `last` if it is taken, and take it; "call" for no id."""
+    own = call_id or "call"
+    start = own[:_LONGEST]
     while own in taken:
         last[start] = last.get(start, 1) + 1
         own = f"{start}_{last[start]}"
@@ -69,8 +86,8 @@ def _choose(call_id: str, taken: set[str], last: dict[str, int]) -> str:
 def _rename(message: Message, own: dict[str, list[str]], waiting: dict[str, list[str]]) -> Message:
     """Return a message with the ids of its own calls, and those that its results wait for."""
     changes: dict[str, Any] = {}
-    if message.tool_call_id and waiting.get(message.tool_call_id):
-        changes["tool_call_id"] = waiting[message.tool_call_id].pop(0)
+    if message.role == "tool" and waiting.get(answered := message.tool_call_id or ""):
+        changes["tool_call_id"] = waiting[answered].pop(0)
     if not isinstance(message.content, str):
         left = {call_id: iter(ids) for call_id, ids in own.items()}
         changes["content"] = [_rename_block(each, left, waiting) for each in message.content]
@@ -78,7 +95,7 @@ def _rename(message: Message, own: dict[str, list[str]], waiting: dict[str, list
         left = {call_id: iter(ids) for call_id, ids in own.items()}
         calls = getattr(message, "tool_calls")  # noqa: B009 - not in the model
         changes["tool_calls"] = [
-            {**call, "id": next(left[call["id"]])} if call.get("id") in left else call for call in calls
+            {**call, "id": next(left[_id_of(call)])} if _id_of(call) in left else call for call in calls
         ]
     return message.model_copy(update=changes) if changes else message
 

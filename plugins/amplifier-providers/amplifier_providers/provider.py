@@ -77,6 +77,10 @@ class SDKProvider(ABC, Generic[Client]):
     async def close_client(self, client: Client) -> None:
         """Close the connections of the client."""
 
+    def spell_id(self, call_id: str) -> str:
+        """Return the id of a call, which another service may have given, as this one takes it."""
+        return call_id
+
     def refuses_thinking(self, call: Any, error: LLMError) -> bool:
         """Return whether the call was refused for its thinking: without it, the service may answer."""
         return False
@@ -90,7 +94,7 @@ class SDKProvider(ABC, Generic[Client]):
         `max_retry_delay`. Raises an `LLMError`.
         """
         started, request_id = perf_counter(), str(uuid4())
-        request = with_single_ids(well_formed(request))
+        request = self.make_sendable(request)
         call = self.make_call(request)
         about = {"provider": self.name, "model": call.model, "request_id": request_id}
         await self._emit(LLM_REQUEST, {**about, "message_count": len(request.messages)})
@@ -187,6 +191,10 @@ class SDKProvider(ABC, Generic[Client]):
             await self._emit(PROVIDER_RETRY, {**about, **tried, **what})
 
         return await retry_with_backoff(attempt, attempts, on_retry=note)
+
+    def make_sendable(self, request: ChatRequest) -> ChatRequest:
+        """Return a request of well-formed texts, in which each call has an id of its own."""
+        return with_single_ids(well_formed(request), self.spell_id)
 
     async def ask(self, function: Callable[[Client], Awaitable[T]], translator: BaseTranslator) -> T:
         """Await `function(client)`, and translate its errors."""

@@ -19,9 +19,19 @@ def request(ids: list[str]) -> ChatRequest:
 
 
 def test_calls_with_one_id_are_numbered_past_the_ids_of_others_and_their_results_follow() -> None:
-    messages = call_ids.with_single_ids(request(["c", "c", "d", "c_3", "c", "d", "c"])).messages
+    messages = call_ids.with_single_ids(request(["c", "c", "d", "c_3", "c", "d", "c"]), str).messages
     ids = [block.id for message in messages[::2] for block in message.content if isinstance(block, ToolCallBlock)]
     assert ids == ["c", "c_2", "d", "c_3", "c_4", "d_2", "c_5"]
+    assert [message.tool_call_id for message in messages[1::2]] == ids
+
+
+def test_an_id_of_another_service_is_written_as_this_one_takes_it_and_its_result_follows() -> None:
+    given = ["call_1", "functions.look:0", "functions_look_0", "x" * 3000, "x" * 3001, "aé\n"]
+    messages = call_ids.with_single_ids(request(given), lambda each: call_ids.plain_id(each, 40)).messages
+    ids = [block.id for message in messages[::2] for block in message.content if isinstance(block, ToolCallBlock)]
+    assert ids[:3] == ["call_1", "functions_look_0", "functions_look_0_2"]
+    assert (len(set(ids)), {len(each) for each in ids[3:5]}) == (6, {40})
+    assert all(each.isascii() and each.replace("_", "").isalnum() for each in ids)
     assert [message.tool_call_id for message in messages[1::2]] == ids
 
 
@@ -36,7 +46,7 @@ def lines_run(calls: int) -> int:
 
     sys.settrace(trace)
     try:
-        call_ids.with_single_ids(asked)
+        call_ids.with_single_ids(asked, str)
     finally:
         sys.settrace(before)
     return lines
