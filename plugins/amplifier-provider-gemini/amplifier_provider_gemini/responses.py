@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from amplifier_core.llm_errors import ContentFilterError, InvalidToolCallError, StreamError
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, ToolCall, ToolCallBlock, Usage
+from amplifier_providers.calls import take_input
 
 from .content import SIGNATURE
 from .models import compute_cost
@@ -50,13 +51,13 @@ class Part:
     given: dict[str, Any] = field(default_factory=dict)
 
     def read(self) -> Any:
-        """Return the block of the kernel."""
+        """Return the block of the kernel. Raises `InvalidToolCallError`."""
         more: dict[str, Any] = {SIGNATURE: self.signature} if self.signature else {}
         if self.kind == "thinking":
             return ThinkingBlock(thinking=self.text, **more)
         if self.kind == "text":
             return TextBlock(text=self.text, **more)
-        return ToolCallBlock(id=self.call_id, name=self.name, input=self.given, **more)
+        return ToolCallBlock(id=self.call_id, name=self.name, input=take_input(self.given, self.name), **more)
 
 
 class Answer:
@@ -134,7 +135,7 @@ async def follow(
 
 
 def read_answer(answer: Answer, call: Call) -> ChatResponse:
-    """Return an answer in the form of the kernel."""
+    """Return an answer in the form of the kernel. Raises `InvalidToolCallError`."""
     content = [part.read() for part in answer.parts]
     calls = [ToolCall(id=each.id, name=each.name, arguments=each.input) for each in content if each.type == "tool_call"]
     reason = FINISH_REASONS.get(answer.reason, answer.reason.lower())

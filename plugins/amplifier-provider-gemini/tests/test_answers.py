@@ -15,7 +15,7 @@ from amplifier_core.testing import check_provider
 from amplifier_core.testing.stream_checks import check_stream
 from amplifier_provider_gemini.models import converses, find_price
 from tests.wire import gemini as wire
-from tests.wire.server import json_answer
+from tests.wire.server import json_answer, stream_answer
 
 STREAM = ("llm:stream_block_start", "llm:stream_block_delta", "llm:stream_block_end")
 
@@ -98,6 +98,15 @@ async def test_a_broken_call_is_an_error_that_may_pass(serve: Any) -> None:
     assert len(service.heard("llm:stream_aborted")) == 1
     [told] = service.heard("llm:response")
     assert told["usage"]["input_tokens"] > 0
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"-Infinity", b"1e999"])
+async def test_a_call_with_a_number_that_json_cannot_hold_is_asked_for_again(serve: Any, number: bytes) -> None:
+    pieces = [piece.replace(b'"number"', number) for piece in wire.says(wire.call("look", at="number")).pieces]
+    service = await serve(stream_answer(pieces), wire.says(wire.call("look", at=1)), max_retries=1)
+    assert [call.arguments for call in (await service.ask()).tool_calls] == [{"at": 1}]
+    assert [retry["error_type"] for retry in service.heard("provider:retry")] == ["InvalidToolCallError"]
+    assert len(service.heard("llm:stream_aborted")) == 1
 
 
 # tokens and dollars

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from amplifier_core.llm_errors import StreamError
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, ToolCall, ToolCallBlock, Usage
+from amplifier_providers.calls import take_input
 
 from .models import compute_cost
 
@@ -80,7 +81,10 @@ async def follow(pieces: AsyncIterator[Piece], blocks: BlockStream, on_piece: Ca
 
 
 def read_answer(answer: Answer, call: Call, address: str) -> ChatResponse:
-    """Return an answer in the form of the kernel; Ollama gives calls no ids, so each gets a new one."""
+    """Return an answer in the form of the kernel; Ollama gives calls no ids, so each gets a new one.
+
+    Raises `InvalidToolCallError`.
+    """
     last = answer.last
     content: list[Any] = []
     for part in answer.parts:
@@ -89,7 +93,9 @@ def read_answer(answer: Answer, call: Call, address: str) -> ChatResponse:
         elif part.kind == "text":
             content.append(TextBlock(text=part.text))
         else:
-            content.append(ToolCallBlock(id=f"call_{uuid4().hex[:16]}", name=part.name, input=part.given))
+            content.append(
+                ToolCallBlock(id=f"call_{uuid4().hex[:16]}", name=part.name, input=take_input(part.given, part.name))
+            )
     calls = [ToolCall(id=each.id, name=each.name, arguments=each.input) for each in content if each.type == "tool_call"]
     reason = (last.done_reason if last else None) or "stop"
     given, written = (last.prompt_eval_count, last.eval_count) if last else (None, None)

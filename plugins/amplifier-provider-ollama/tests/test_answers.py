@@ -55,6 +55,15 @@ async def test_the_contracts_of_providers_and_their_streams_are_kept(serve: Any)
     await check_stream(service.provider, service.coordinator)
 
 
+@pytest.mark.parametrize("number", [b"NaN", b"-Infinity", b"1e999"])
+async def test_a_call_with_a_number_that_json_cannot_hold_is_asked_for_again(serve: Any, number: bytes) -> None:
+    pieces = [piece.replace(b'"number"', number) for piece in wire.says(wire.call("look", at="number")).pieces]
+    service = await serve(wire.stream(pieces), wire.says(wire.call("look", at=1)), max_retries=1)
+    assert [call.arguments for call in (await service.ask()).tool_calls] == [{"at": 1}]
+    assert [retry["error_type"] for retry in service.heard("provider:retry")] == ["InvalidToolCallError"]
+    assert len(service.heard("llm:stream_aborted")) == 1
+
+
 @pytest.mark.parametrize("reason", ["stop", "length"])
 async def test_the_reason_of_the_end_is_told(serve: Any, reason: str) -> None:
     service = await serve(wire.says("So far", reason=reason))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import re
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amplifier_core.llm_errors import InvalidToolCallError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
@@ -39,6 +42,18 @@ def read_input(text: str, name: str, *, is_cut: bool) -> dict[str, Any] | None:
     if is_cut:
         return None
     raise refuse_input(name, text)
+
+
+def take_input(given: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the input of a tool call that the SDK has read.
+
+    Raises `InvalidToolCallError` for one that JSON cannot hold, as with NaN; another answer may be better.
+    """
+    try:
+        json.dumps(given, allow_nan=False)
+    except (ValueError, RecursionError):
+        raise refuse_input(name, str(given)) from None
+    return dict(given)
 
 
 def refuse_input(name: str, text: str) -> InvalidToolCallError:
