@@ -29,5 +29,6 @@ def plain_line(text: str) -> str:
 def one_line(text: str, length: int, hide: Callable[[str], str] = redact_text) -> str:
     """Return the text in one line of at most `length` characters; `hide` removes the secrets."""
     safe = hide(text[:LOOKED_AT])  # first: half of a secret is not recognised
-    line = " ".join(plain(safe[: 4 * length]).split())
-    return line if len(line) <= length else line[: length - 1] + "…"
+    line = " ".join(plain(safe).split())
+    is_whole = len(line) <= length and not text[LOOKED_AT:].strip()
+    return line if is_whole else line[: length - 1] + "…"
