@@ -14,6 +14,7 @@ _OBEYED_FOLDERS = {
     ".devcontainer": "an editor",
     ".github": "a build server",
     ".circleci": "a build server",
+    ".agents": "an agent",
     ".claude": "an agent",
     ".codex": "an agent",
     ".gemini": "an agent",

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_foundation.bundle.prompt_files import read_command, read_front, read_skill, read_text
+from amplifier_core.permissions import what_obeys
+from amplifier_foundation.bundle.prompt_files import Kind, read_command, read_front, read_skill, read_text
 from amplifier_foundation.bundle.prompt_folders import (
     MOST,
     MOST_FILES,
@@ -15,6 +16,7 @@ from amplifier_foundation.bundle.prompt_folders import (
     find_prompt_files,
     list_files,
     list_skill_files,
+    project_folders,
 )
 from amplifier_foundation.documents.problems import Problem
 
@@ -131,3 +133,9 @@ def test_names_that_are_no_text_are_told_as_what_they_are(tmp_path: Path) -> Non
     problems: list[Problem] = []
     assert list(find_prompt_files(PromptFolder("skill", "user", folder), read_text, problems)) == []
     assert "\\udcff" in str(problems[0])
+
+
+@pytest.mark.parametrize("kind", ["skill", "command"])
+def test_no_session_writes_the_skills_and_commands_of_a_project(tmp_path: Path, kind: Kind) -> None:
+    folders = [each.path.relative_to(tmp_path) for each in project_folders(kind, tmp_path)]
+    assert [each for each in folders if what_obeys(f"{each}/review/SKILL.md") is None] == []
