@@ -47,7 +47,7 @@ Messages name no command of a program: the program adds its own remedy. The erro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,6 +58,10 @@ if TYPE_CHECKING:
 
 class AmplifierError(Exception):
     """Base of every error below; its text is one line, with the remedy if there is one."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy the text and the facts as they are, also to another process: `__init__` builds both from others."""
+        return type(self).__new__, (type(self), *self.args), {**self.__dict__, "args": self.args}
 
 
 class PluginError(AmplifierError):

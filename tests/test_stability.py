@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import pickle
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,8 +16,9 @@ from typing import Any
 
 import pytest
 
+from amplifier_core.errors import AmplifierError
 from tests import public_names
-from tests.public_names import COMMAND, Names, find_breaks, find_names, is_wider, members_of, public_modules, read
+from tests.public_names import COMMAND, ROOT, Names, find_breaks, find_names, is_wider, members_of, public_modules, read
 
 KERNEL_MODULES = [name for name in public_modules() if name.startswith("amplifier_core")]
 UNIT = re.compile(
@@ -144,3 +146,18 @@ def test_durations_and_sizes_have_units() -> None:
             if measured and not UNIT.search(description_of(value)):
                 without[path] = measured
     assert without == {}
+
+
+def test_every_error_reaches_another_process_with_its_text_and_its_facts() -> None:
+    for package in [ROOT / "amplifier_core", ROOT / "amplifier_foundation", *ROOT.glob("plugins/*/amplifier_*")]:
+        for path in package.rglob("*.py"):
+            if re.search(r"^class \w+\(.*Error\b.*\):", path.read_text(encoding="utf-8"), flags=re.MULTILINE):
+                import_module(".".join(path.relative_to(package.parent).with_suffix("").parts))
+    kinds = [AmplifierError]
+    for kind in kinds:
+        kinds += [each for each in kind.__subclasses__() if each.__module__.startswith("amplifier_")]
+        error = kind.__new__(kind)
+        error.args, error.__dict__["fact"] = ("text",), 7
+        there = pickle.loads(pickle.dumps(error))
+        assert (type(there), str(there), vars(there)) == (kind, "text", {"fact": 7})
+    assert {"FlowError", "EffectsUncertain", "RecordingError"} <= {kind.__name__ for kind in kinds}

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import pickle
 import re
+from collections.abc import Callable
+from copy import deepcopy
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -178,6 +181,15 @@ def test_an_error_carries_its_facts_and_builds_its_own_line(
 ) -> None:
     assert {name: getattr(error, name) for name in facts} == facts
     assert str(error) == text
+
+
+@pytest.mark.parametrize("error", [error for error, _, _ in MADE], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("copied", [deepcopy, lambda error: pickle.loads(pickle.dumps(error))], ids=["copy", "pickle"])
+def test_an_error_reaches_another_process_with_its_text_and_its_facts(
+    error: AmplifierError, copied: Callable[[AmplifierError], AmplifierError]
+) -> None:
+    there = copied(error)
+    assert (type(there), str(there), vars(there)) == (type(error), str(error), vars(error))
 
 
 def test_no_text_of_the_kernel_names_a_command_of_the_command_line() -> None:
