@@ -114,10 +114,10 @@ async def run_workflow(
         async with claim.renewing():
             if questions := await inbox.begin():
                 return await _wait(complete, claim, inbox, record, questions)
-            await complete.update(record.session_id, **resume_changes(record), bundle_digest=prepared.bundle.digest)
             events = RunEvents(complete, record, workflow.name, claim.delivery.event, clock, router)
             taken: Taken | FlowError
             try:
+                await complete.update(record.session_id, **resume_changes(record), bundle_digest=prepared.bundle.digest)
                 async with _open_parent(
                     prepared, complete, plugins, record, router, approval_system or inbox, permissions
                 ) as (session, agents):

@@ -26,7 +26,7 @@ from ..sessions.lock import running_owner, session_lock
 from ..sessions.once import ONCE
 from ..sessions.origins import origin_capability
 from ..sessions.presence import refuse_occupied
-from ..sessions.recording import record_session
+from ..sessions.recording import record_session, shield_to_completion
 from ..sessions.records import bundle_identity, new_record, resume_changes, with_members
 from ..sessions.session_storage import as_session_store
 from ..sessions.stored_history import turns_so_far
@@ -140,7 +140,10 @@ class Conversation:
         """
         began, status, outcome, error = time.monotonic(), "failed", "incomplete", None
         try:
-            await self._begin_turn()
+            await shield_to_completion(self._store_begin())
+            if not self._has_begun and self._observe is not None:
+                self._observe(self.session)
+            self._has_begun = True
             self._guard.ledger.begin_turn(is_new=bool(prompt))
             if attached:
                 await self._attach(prompt, attached)
@@ -157,16 +160,8 @@ class Conversation:
             raise
         finally:
             self.session.coordinator.cancellation.reset()
-            self.usage = await self._meter.total()
             self._duration += time.monotonic() - began
-            ledger = await self._guard.end_turn()
-            if self.is_stored:
-                changes: dict[str, Any] = {"status": status, "turn_count": self.turn_count, "error": error}
-                spent = {**with_spent(self._metadata, self.usage, self._duration), **ledger}
-                spent |= taint_of(self.session)
-                marks = {ONCE: self._recorder.once.marks, HELD: self._recorder.held.marks}
-                metadata = with_members(spent, marks)
-                await self._store.update(self.session.session_id, **changes, metadata=metadata)
+            await shield_to_completion(self._store_end(status, error))
         return Turn(self.session.session_id, output, outcome, self.turn_count, error)
 
     async def keep(self, name: str, value: Any) -> None:
@@ -184,7 +179,7 @@ class Conversation:
         """Return the session's record in the store; None before the first turn."""
         return await self._store.get(self.session.session_id) if self.is_stored else None
 
-    async def _begin_turn(self) -> None:
+    async def _store_begin(self) -> None:
         """Store a new session, or mark a stored one as running: one transaction either way."""
         if not self.is_stored:
             record = replace(self.record, metadata=self._metadata)
@@ -198,9 +193,17 @@ class Conversation:
             await self._store.update(self.session.session_id, **changes, **bundle_identity(self._prepared))
         if not self._has_begun:
             self._recorder.metadata.values = {**self._metadata}
-        if not self._has_begun and self._observe is not None:
-            self._observe(self.session)
-        self._has_begun = True
+
+    async def _store_end(self, status: str, error: str | None) -> None:
+        self.usage = await self._meter.total()
+        ledger = await self._guard.end_turn()
+        if self.is_stored:
+            changes: dict[str, Any] = {"status": status, "turn_count": self.turn_count, "error": error}
+            spent = {**with_spent(self._metadata, self.usage, self._duration), **ledger}
+            spent |= taint_of(self.session)
+            marks = {ONCE: self._recorder.once.marks, HELD: self._recorder.held.marks}
+            metadata = with_members(spent, marks)
+            await self._store.update(self.session.session_id, **changes, metadata=metadata)
 
     async def _attach(self, prompt: str, attached: Sequence[Mapping[str, Any]]) -> None:
         """Add a prompt with further blocks as a message: the turn begins there. Raises `ValueError`."""

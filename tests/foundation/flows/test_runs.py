@@ -66,6 +66,24 @@ async def test_steps_come_in_their_order_and_see_what_they_name(run: MakeRun, co
     assert result.outputs == {"first": 21, "double": 42, "say": "42"}
 
 
+async def test_a_run_that_is_cancelled_as_it_begins_is_not_left_running(
+    run: MakeRun, store: DurableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = store.update
+
+    async def cut(*args: Any, **changes: Any) -> None:
+        await update(*args, **changes)
+        if changes.get("status") == "running":
+            running.cancel()
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(store, "update", cut)
+    running = asyncio.ensure_future(run(Task("first", value=1)))
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert [record.status for record in await store.sessions()] == ["interrupted"]
+
+
 async def test_a_condition_chooses_a_branch_and_the_other_is_absent(run: MakeRun, counted: Counted) -> None:
     branch = Branch("kind.of == 'big'", counted.task("big"), counted.task("small"))
     result = await run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable
 from decimal import Decimal
@@ -79,6 +80,31 @@ async def test_what_all_turns_took_is_kept_also_of_those_that_failed(
     assert (record.status, record.error, record.turn_count) == ("completed", None, 3)
     assert spent_of(record).usage == conversation.total
     assert (spent_of(record).duration or 0) > (spent_of(failed).duration or 0) > 0
+
+
+@pytest.mark.parametrize(("write", "status"), [("create", "interrupted"), ("update", "completed")])
+async def test_a_session_of_a_cancelled_turn_is_not_left_running(
+    write: str,
+    status: str,
+    make_bundle: Callable[..., PreparedBundle],
+    store: DurableStore,
+    plugins: Plugins,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stored = getattr(store, write)
+
+    async def cut(*args: Any, **kwargs: Any) -> Any:
+        written = await stored(*args, **kwargs) if write == "create" else None
+        talking.cancel()
+        await asyncio.sleep(0)
+        return written or await stored(*args, **kwargs)
+
+    monkeypatch.setattr(store, write, cut)
+    bundle = make_bundle("talk", providers=[PLAYBOOK]).bundle
+    talking = asyncio.ensure_future(converse(bundle, "hello", store, plugins))
+    with pytest.raises(asyncio.CancelledError):
+        await talking
+    assert [record.status for record in await store.sessions()] == [status]
 
 
 async def test_a_conversation_in_which_nothing_is_said_leaves_nothing_behind(
