@@ -185,8 +185,10 @@ class AmplifierSession:
         """Run one turn and return its final text; an uninitialised session is initialised first.
 
         The orchestrator's exceptions are raised, without the secrets in their texts (`utils.secrets`). Raises
-        `NoProviderMounted` (a `RuntimeError`) without a provider.
+        `NoProviderMounted` (a `RuntimeError`) without a provider, and `TypeError` for a prompt that is not text.
         """
+        if not isinstance(prompt, str):
+            raise TypeError(f"prompt: must be text, not {type(prompt).__name__}")
         if not self.initialized:
             await self.initialize()
         if not self._announced:

@@ -184,7 +184,7 @@ async def spawn_bundle(
 
     Raises `BundleError`, `SpawnRefused`, `ForkRefused`, `SessionExists` (a stored id without `resume`, and the
     parent's), `SpawnTimeout`, `BudgetExceeded`, the errors of the child's orchestrator, and `ValueError` for an unknown
-    `context_depth` or `context_scope`.
+    `context_depth` or `context_scope`, and `TypeError` for an instruction that is not text.
     """
     if isinstance(bundle, PreparedBundle):
         prepared = bundle

@@ -141,6 +141,12 @@ def require_choice(name: str, value: object, known: Sequence[str]) -> None:
         raise ValueError(f"{name}: must be one of {', '.join(known)}, not {value!r}")
 
 
+def require_text(name: str, value: object) -> None:
+    """Check the argument `name` of a function. Raises `TypeError` for what is not text."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: must be text, not {type(value).__name__}")
+
+
 class BundleProblemsError(BundleError):
     """Base of the errors with all `problems` of a bundle, warnings included."""
 

@@ -16,6 +16,7 @@ from amplifier_core.frozen import slotted
 from amplifier_core.hook_data import SpawnRequest
 from amplifier_core.ids import new_session_id, validate_session_id
 
+from ..documents.problems import require_text
 from ..sessions.accounts import ACCOUNTS
 from ..sessions.held import held_of
 from ..sessions.history import final_answer, is_user_turn, text_of
@@ -173,9 +174,10 @@ async def prepare_spawn(spawn: Spawn, *, resume: bool = False, anew: bool = Fals
     A resumed session goes on with its last turn; with `anew` it takes the instruction as its next turn, unless its last
     turn was cut and had the same instruction. `again` is for a request that may come twice, as after a lost answer: a
     turn that has ended, with the same instruction, is not taken a second time. A spawn with a shared history is a fork,
-    and the plugins are asked for that too. Raises `SpawnRefused`, `ForkRefused`, `SessionExists`. A cancellation
-    meanwhile is raised after the record is written: see `is_kept`.
+    and the plugins are asked for that too. Raises `SpawnRefused`, `ForkRefused`, `SessionExists`, and `TypeError`
+    for an instruction that is not text. A cancellation meanwhile is raised after the record is written: see `is_kept`.
     """
+    require_text("instruction", spawn.request.instruction)
     if spawn.cause is None:  # the session above wrote its instruction
         spawn.metadata = {**taint_of(spawn.parent), **spawn.metadata}
     if spawn.plugins is not None:

@@ -14,6 +14,7 @@ from amplifier_core.storage import Inbox
 from amplifier_core.transcript import Transcript, settled_length
 
 from ..bundle.permissions import bundle_layer
+from ..documents.problems import require_text
 from ..events import EventRouter
 from ..paths import project_of
 from ..sessions.accounts import ACCOUNTS, tree_account
@@ -134,10 +135,11 @@ class Conversation:
 
         `attached` are content blocks beside the prompt, such as images. The record's metadata has the usage and the
         seconds of all turns then. Raises the errors of the orchestrator and the store, and `BudgetExceeded`; the
-        session can take further turns all the same. A cut turn leaves no tool call without a result. A request to stop
-        ends with the turn. An answer that its model did not finish, or that a hook or a limit stopped, is stored as a
-        failure, and returned.
+        session can take further turns all the same. Raises `TypeError` for a prompt that is not text. A cut turn leaves
+        no tool call without a result. A request to stop ends with the turn. An answer that its model did not finish, or
+        that a hook or a limit stopped, is stored as a failure, and returned.
         """
+        require_text("prompt", prompt)
         began, status, outcome, error = time.monotonic(), "failed", "incomplete", None
         try:
             await shield_to_completion(self._store_begin())
@@ -329,7 +331,7 @@ async def converse(
 
     A storage with `save`, `load` and `exists` is enough for a `store`; of a session in it, `SessionRecord(its id)` is
     enough to `resume` it. It is `open_conversation` for one turn. Raises the errors of the orchestrator; the session is
-    stored as failed then, and can be resumed.
+    stored as failed then, and can be resumed. Raises `TypeError` for a prompt that is not text.
     """
     async with open_conversation(
         bundle, store, plugins, resume=resume, working_dir=working_dir, observe=observe

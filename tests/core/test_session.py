@@ -92,6 +92,17 @@ async def test_the_first_turn_announces_the_session_and_the_next_ones_do_not(pla
     assert [message["content"] for message in session.transcript] == ["one", "one!", "two", "two!"]
 
 
+@pytest.mark.parametrize("prompt", [None, 5, b"x", ["a"], {"a": 1}])
+async def test_a_prompt_that_is_no_text_is_refused_before_anything_begins(
+    prompt: Any, plan: Plan, modules: LocalModules
+) -> None:
+    async with AmplifierSession(plan, loader=modules) as session:
+        with pytest.raises(TypeError, match=f"prompt: must be text, not {type(prompt).__name__}"):
+            await session.execute(prompt)
+        assert modules.names_seen() == []
+        assert len(session.transcript) == 0
+
+
 async def test_a_session_that_goes_on_says_so(plan: Plan, modules: LocalModules) -> None:
     async with AmplifierSession(plan, loader=modules, is_resumed=True) as session:
         await session.execute("one")

@@ -130,3 +130,11 @@ class Signals:
 def read_change(result: HookResult, key: str, original: Any) -> Any:
     """Return the value of `key` in the event's data after changes of the hooks; `original` without one."""
     return original if result.data is None else result.data.get(key, original)
+
+
+def read_prompt(result: HookResult, original: str) -> str:
+    """Return the prompt after changes of the hooks. Raises `TypeError` for one that is not text: nothing stores it."""
+    prompt = read_change(result, "prompt", original)
+    if not isinstance(prompt, str):
+        raise TypeError(f"a hook changed the prompt to {type(prompt).__name__}: it must be text")
+    return prompt

@@ -27,7 +27,7 @@ from .contents import has_images, sees_images, without_images
 from .interrupts import Interrupted, current_task
 from .requests import make_request
 from .shortening import ask_shorter, is_too_long
-from .signals import read_change
+from .signals import read_change, read_prompt
 from .tail import awaits_model, find_unanswered, is_unfinished, unfinished_reason
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Turn:
                 self._stop("incomplete", f"Denied by hook: {submitted.reason}")
                 await self._tell_end()
                 return self.text
-            prompt = read_change(submitted, "prompt", prompt)
+            prompt = read_prompt(submitted, prompt)
         if EXECUTION_START in heard:
             await self.signals.emit(EXECUTION_START, {"prompt": prompt})
         try:

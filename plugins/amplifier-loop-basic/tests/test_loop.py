@@ -62,6 +62,13 @@ async def test_events_carry_what_their_readers_need(room: Any) -> None:
     assert first["prompt:complete"] == {"response_preview": "done", "length": 4}
 
 
+async def test_a_prompt_that_a_hook_makes_something_else_than_text_is_not_stored(room: Any) -> None:
+    room.on("prompt:submit", action="modify", data={"prompt": None})
+    with pytest.raises(TypeError, match="a hook changed the prompt to NoneType: it must be text"):
+        await room.run("go", "done")
+    assert room.history() == []
+
+
 async def test_only_so_many_calls_of_one_response_run_at_the_same_time_and_the_others_wait(room: Any) -> None:
     running, most, order = 0, 0, []
 

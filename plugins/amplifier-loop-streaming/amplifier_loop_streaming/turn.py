@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from amplifier_core.events import PROMPT_SUBMIT
 from amplifier_loop_basic.call_context import read_history
-from amplifier_loop_basic.signals import read_change
+from amplifier_loop_basic.signals import read_prompt
 from amplifier_loop_basic.tail import find_unanswered
 from amplifier_loop_basic.turn import Turn
 
@@ -39,7 +39,7 @@ class SteeredTurn(Turn):
             submitted = await self.signals.emit(PROMPT_SUBMIT, {"prompt": text, "is_steering": True})
             if submitted.action == "deny":
                 continue
-            text = read_change(submitted, "prompt", text)
+            text = read_prompt(submitted, text)
             await self.context.add_message({"role": "user", "content": text, "metadata": {"source": "steering"}})
             told = {"content": text, "iteration": self.iterations, "queued_remaining": len(self.steering)}
             await self.signals.emit(STEERED, told)

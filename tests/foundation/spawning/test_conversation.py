@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -80,6 +80,20 @@ async def test_what_all_turns_took_is_kept_also_of_those_that_failed(
     assert (record.status, record.error, record.turn_count) == ("completed", None, 3)
     assert spent_of(record).usage == conversation.total
     assert (spent_of(record).duration or 0) > (spent_of(failed).duration or 0) > 0
+
+
+async def test_a_prompt_that_is_no_text_leaves_nothing_in_a_session(
+    make_bundle: Callable[..., PreparedBundle], store: DurableStore, plugins: Plugins
+) -> None:
+    bundle, none = make_bundle("talk", providers=[PLAYBOOK]).bundle, cast("str", None)
+    with pytest.raises(TypeError, match="prompt: must be text, not NoneType"):
+        await converse(bundle, none, store, plugins)
+    assert await store.sessions() == []
+    first = await store.get((await converse(bundle, "one", store, plugins)).session_id)
+    with pytest.raises(TypeError, match="prompt: must be text, not NoneType"):
+        await converse(bundle, none, store, plugins, resume=first)
+    assert await store.get(first.session_id) == first
+    assert (await converse(bundle, "two", store, plugins, resume=first)).output == "You said: two"
 
 
 @pytest.mark.parametrize(("write", "status"), [("create", "interrupted"), ("update", "completed")])

@@ -555,6 +555,16 @@ async def test_an_id_that_is_no_name_is_refused_before_anything_is_made(
     assert await store.sessions() == []
 
 
+async def test_an_instruction_that_is_no_text_is_refused_before_anything_is_made(
+    parent: Parent, echo: PreparedBundle, store: DurableStore
+) -> None:
+    for background in (False, True):
+        spawning: Any = spawn_bundle
+        with pytest.raises(TypeError, match="instruction: must be text, not NoneType"):
+            await spawning(echo, None, parent, session_storage=store, background=background)
+    assert await store.sessions() == []
+
+
 # S26
 
 
