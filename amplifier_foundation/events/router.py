@@ -220,13 +220,19 @@ class EventRouter:
         source_sessions: Sequence[str] | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - a published signature
     ) -> SessionEvent | None:
-        """Return the next matching event, or None when `timeout` seconds pass without one."""
+        """Return the next matching event, or None when `timeout` seconds pass without one.
+
+        Raises `RuntimeError` when the router is closed, also meanwhile.
+        """
         async with self.subscribe(event_names, source_sessions) as subscription:
             try:
                 async with asyncio.timeout(timeout):
-                    return await anext(subscription)
+                    event = await anext(subscription, None)
             except TimeoutError:
                 return None
+            if event is None:
+                raise RuntimeError("the router is closed")
+            return event
 
     async def position(self) -> int:
         """Return the sequence of the newest event, 0 when there is none."""

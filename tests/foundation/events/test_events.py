@@ -121,6 +121,15 @@ async def test_waiting_for_an_event_returns_it_or_none() -> None:
     assert router.subscriber_count == 0
 
 
+async def test_waiting_for_an_event_ends_with_an_error_when_the_router_is_closed() -> None:
+    router = EventRouter()
+    waiting = asyncio.ensure_future(router.wait_for_event(["b"]))
+    await asyncio.sleep(0)
+    router.close()
+    with pytest.raises(RuntimeError, match="the router is closed"):
+        await waiting
+
+
 async def test_a_session_emitter_signs_with_its_session() -> None:
     router = EventRouter()
     subscription = router.subscribe(["*"])
