@@ -11,7 +11,7 @@ import asyncio
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
-from amplifier_core.errors import BundleLoadError, SessionExists
+from amplifier_core.errors import BundleLoadError, SessionConflict, SessionExists
 from amplifier_core.frozen import frozen
 from amplifier_core.ids import new_session_id
 from amplifier_core.storage import SessionStorage
@@ -183,20 +183,19 @@ async def spawn_bundle(
     instruction is the same, or empty.
 
     Raises `BundleError`, `SpawnRefused`, `ForkRefused`, `SessionExists` (a stored id without `resume`, and the
-    parent's), `SpawnTimeout`, `BudgetExceeded`, the errors of the child's orchestrator, and `ValueError` for an unknown
-    `context_depth` or `context_scope`, and `TypeError` for an instruction that is not text.
+    parent's), `SessionNotFound` (with `resume`), `SessionConflict` (a parent that has ended, in the `background`),
+    `SpawnTimeout`, `BudgetExceeded`, and the errors of the child's orchestrator. Raises `ValueError` for an unknown
+    `context_depth` or `context_scope` and for `resume` without an id or a storage, and `TypeError` for an instruction
+    that is not text, a `timeout` that is no number, and modules to inherit that are no list.
     """
+    if resume and session_id is None:
+        raise ValueError("resume: give the session_id of a stored session, too")
     if isinstance(bundle, PreparedBundle):
         prepared = bundle
     else:
         prepared = await _load_in_time(bundle, parent_session, session_id, timeout, event_router)
-    config = child_config(
-        prepared.mount_plan,
-        parent_session.config,
-        providers=inherit_providers,
-        tools=inherit_tools,
-        hooks=inherit_hooks,
-    )
+    own, above = prepared.mount_plan, parent_session.config
+    config = child_config(own, above, providers=inherit_providers, tools=inherit_tools, hooks=inherit_hooks)
     history, turns = await inherit_history(parent_session, context_depth, context_scope, context_turns)
     spawn = Spawn(
         prepared=prepared,
@@ -221,10 +220,11 @@ async def spawn_prepared(
 ) -> SpawnResult:
     """Prepare, run and settle a `Spawn`, as `spawn_bundle` does."""
     family = Family.of(spawn.parent)
+    seconds = _limit(family, timeout)
     _count_in(spawn, family)
     try:
         await _admit(spawn, family, resume=resume)
-        return await _live(spawn, _limit(family, timeout))
+        return await _live(spawn, seconds)
     finally:
         family.discount(spawn.request.session_id)
 
@@ -235,8 +235,15 @@ async def spawn_in_background(
     *,
     resume: bool = False,
 ) -> SpawnHandle:
-    """Do the same as `spawn_prepared` in a task of the parent's; return once the child is admitted and stored."""
+    """Do the same as `spawn_prepared` in a task of the parent's; return once the child is admitted and stored.
+
+    Raises `SessionConflict` for a parent that has ended: nothing would end the child with it.
+    """
+    parent_id, ended_at = spawn.parent.session_id, spawn.parent.ended_at
+    if ended_at is not None:
+        raise SessionConflict(parent_id, f"session '{parent_id}' has ended: it spawns nothing in the background")
     family = Family.of(spawn.parent)
+    seconds = _limit(family, timeout)
     spawn.unattended = True
     _count_in(spawn, family)
     try:
@@ -245,7 +252,7 @@ async def spawn_in_background(
             await _live(spawn, None)
     finally:
         family.discount(spawn.request.session_id)
-    return SpawnHandle(spawn, family.start(_live(spawn, _limit(family, timeout)), spawn.request.session_id))
+    return SpawnHandle(spawn, family.start(_live(spawn, seconds), spawn.request.session_id))
 
 
 def _count_in(spawn: Spawn, family: Family) -> None:
@@ -262,8 +269,15 @@ def _count_in(spawn: Spawn, family: Family) -> None:
 
 
 async def _admit(spawn: Spawn, family: Family, *, resume: bool) -> None:
-    """Prepare the spawn. A cancellation after its record is written goes to `spawn.error`: it must be settled."""
+    """Prepare the spawn; to `resume`, it must be stored. Raises `SessionNotFound`, `ValueError`.
+
+    A cancellation after its record is written goes to `spawn.error`: it must be settled.
+    """
     try:
+        if resume:
+            if spawn.store is None:
+                raise ValueError("resume: give the session_storage that has the session, too")
+            await spawn.store.get(spawn.request.session_id)
         await prepare_spawn(spawn, resume=resume, anew=True)
     except BaseException as error:
         if not spawn.is_kept:
@@ -273,6 +287,9 @@ async def _admit(spawn: Spawn, family: Family, *, resume: bool) -> None:
 
 
 def _limit(family: Family, timeout: float | None) -> float | None:
+    """Return the time limit in seconds. Raises `TypeError`."""
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float))):
+        raise TypeError(f"timeout: must be a number of seconds, not {timeout!r}")
     return time_limit(family.tree.limits) if timeout is None else timeout
 
 

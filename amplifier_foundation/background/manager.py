@@ -118,8 +118,7 @@ class BackgroundSessionManager:
         """Start a background session; return its id when its triggers are armed.
 
         One that a person paused starts paused; one that a person stopped stays `stopped`: see `change`. Raises
-        `SessionConflict` for a running name, `UnknownName` and `TriggerConfigError` for its triggers and its runner,
-        `BundleError` for its bundle.
+        `SessionConflict` for a running name or an ended parent, `UnknownName`, `TriggerConfigError` and `BundleError`.
         """
         [session_id] = await self.start_all([config])
         return session_id
@@ -137,7 +136,7 @@ class BackgroundSessionManager:
         return ids
 
     async def _start(self, config: BackgroundSessionConfig, *, catches_up: bool = True) -> BackgroundSessionState:
-        self._refuse_a_second(config.name)
+        self._refuse_start(config.name)
         self._started += 1
         background = await prepare_state(self._engine, config, self._bundle, self._project, self._started)
         watches = make_watches(self._engine, background)
@@ -146,7 +145,7 @@ class BackgroundSessionManager:
         wish = await self._read_wish(background.queue)
         if catches_up and wish != "stopped":
             await skip_waiting_events(self._engine, background)
-        self._refuse_a_second(config.name)
+        self._refuse_start(config.name)
         await self._forget(config.name)
         self._sessions[background.session_id] = self._named[config.name] = background
         if wish == "stopped":
@@ -212,7 +211,11 @@ class BackgroundSessionManager:
         except StoreUnavailable:  # the triggers and workers wait for it
             return None
 
-    def _refuse_a_second(self, name: str) -> None:
+    def _refuse_start(self, name: str) -> None:
+        if self._engine.parent.ended_at is not None:
+            raise SessionConflict(
+                name, f"background session '{name}' cannot start: its parent has ended; begin another"
+            )
         if (known := self._named.get(name)) is not None and known.status != "stopped":
             raise SessionConflict(name, f"background session '{name}' runs already; stop it first")
 

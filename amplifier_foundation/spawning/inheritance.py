@@ -47,8 +47,12 @@ def child_config(
     """Return the child's mount plan: a deep copy of its own, with the inherited parts of its parent's.
 
     An inherited hook stays as it is, with its parent's code. It may be a guard: the child's own entry of that module is
-    left out, or mounted besides if the module is one of `GUARDS`.
+    left out, or mounted besides if the module is one of `GUARDS`. Raises `TypeError` for a name without its list.
     """
+    given: tuple[tuple[str, object], ...] = (("inherit_tools", tools), ("inherit_hooks", hooks))
+    for name, wanted in given:
+        if isinstance(wanted, str):
+            raise TypeError(f"{name}: must be True, False or a list of modules, such as [{wanted!r}]")
     inherited = (
         parent.get("session"),
         parent.get("providers") if providers else None,

@@ -356,6 +356,8 @@ async def test_orchestrator_stops_on_cleanup(tmp_path: Path, home: Path, store: 
     async with run_background([await load_bundle(str(tmp_path / "bundle.md"))], store, plugins) as [up]:
         assert (await store.get(up.root.session_id)).status == "running"
     assert [row["status"] for row in up.manager.get_status().values()] == ["stopped"]
+    with pytest.raises(SessionConflict, match="'notes' cannot start: its parent has ended; begin another"):
+        await up.manager.change("notes", "running")
     assert asyncio.all_tasks() == tasks
     assert (await store.get(up.root.session_id)).status == "idle"
 

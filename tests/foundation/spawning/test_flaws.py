@@ -56,7 +56,9 @@ from amplifier_core import (
     AmplifierSession,
     BundleError,
     InvalidSessionId,
+    SessionConflict,
     SessionExists,
+    SessionNotFound,
     SpawnOutcome,
     SpawnRefused,
     SpawnRequest,
@@ -307,6 +309,15 @@ async def test_in_the_background_the_same_rules_hold(
     assert (await store.get(stopped.session_id)).status == "cancelled"
 
 
+async def test_a_parent_that_has_ended_spawns_nothing_in_the_background(
+    parent: Parent, echo: PreparedBundle, store: DurableStore
+) -> None:
+    await parent.cleanup()
+    with pytest.raises(SessionConflict, match="session 'parent-1' has ended: it spawns nothing in the background"):
+        await spawn_bundle(echo, "hello", parent, background=True, session_storage=store)
+    assert await store.sessions() == []
+
+
 @pytest.mark.parametrize("immediate", [False, True])
 async def test_one_that_is_cancelled_in_the_background_is_told_and_stored(
     immediate: bool, parent: Parent, make_bundle: MakeBundle, store: DurableStore, router: EventRouter, words: Any
@@ -457,6 +468,17 @@ async def test_the_id_of_the_parent_is_refused(
     assert await store.sessions() == []
 
 
+async def test_what_is_not_stored_cannot_be_resumed(parent: Parent, echo: PreparedBundle, store: DurableStore) -> None:
+    with pytest.raises(SessionNotFound, match="no session 'typo'"):
+        await spawn_bundle(echo, "hello", parent, session_id="typo", session_storage=store, resume=True)
+    with pytest.raises(ValueError, match="resume: give the session_id"):
+        await spawn_bundle(echo, "hello", parent, session_storage=store, resume=True)
+    with pytest.raises(ValueError, match="resume: give the session_storage"):
+        await spawn_bundle(echo, "hello", parent, session_id="typo", resume=True)
+    assert await store.sessions() == []
+    assert Family.of(parent).tree.spawned == 0
+
+
 async def test_a_finished_session_that_is_resumed_takes_the_instruction_as_its_next_turn(
     parent: Parent, echo: PreparedBundle, store: DurableStore
 ) -> None:
@@ -553,6 +575,24 @@ async def test_an_id_that_is_no_name_is_refused_before_anything_is_made(
     with pytest.raises(InvalidSessionId):
         await spawn_bundle(echo, "hello", parent, session_id=session_id, session_storage=store)
     assert await store.sessions() == []
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+@pytest.mark.parametrize("seconds", ["5", True])
+async def test_a_time_limit_that_is_no_number_is_refused_before_anything_is_made(
+    seconds: Any, prepared: bool, parent: Parent, echo: PreparedBundle, store: DurableStore
+) -> None:
+    bundle = echo if prepared else echo.bundle
+    with pytest.raises(TypeError, match=f"timeout: must be a number of seconds, not {seconds!r}"):
+        await spawn_bundle(bundle, "hello", parent, session_storage=store, timeout=seconds)
+    assert await store.sessions() == []
+
+
+@pytest.mark.parametrize("option", ["inherit_tools", "inherit_hooks"])
+async def test_a_name_is_no_list_of_modules_to_inherit(option: str, parent: Parent, echo: PreparedBundle) -> None:
+    options: Any = {option: "tool-bash-x"}
+    with pytest.raises(TypeError, match=rf"{option}: must be True, False or a list of modules, .*\['tool-bash-x'\]"):
+        await spawn_bundle(echo, "hello", parent, **options)
 
 
 async def test_an_instruction_that_is_no_text_is_refused_before_anything_is_made(

@@ -171,9 +171,11 @@ async def test_the_turns_of_a_result_are_those_of_the_child_however_often_it_goe
     ended = told.subscribe(["session:completed"])
     for prompt in ("one", "two", "three"):
         await session.execute(prompt)
-    child: Any = {"session_id": "child", "session_storage": store, "event_router": told, "resume": True}
+    child: Any = {"session_id": "child", "session_storage": store, "event_router": told}
     prepared, shares = make_bundle(providers=words.playbook()), {"context_depth": "all", "context_scope": scope}
-    results = [await spawn_bundle(prepared, each, session, **child, **shares) for each in ("four", "five", "")]
+    results = [await spawn_bundle(prepared, "four", session, **child, **shares)]
+    child["resume"] = True
+    results += [await spawn_bundle(prepared, each, session, **child, **shares) for each in ("five", "")]
     assert [each.turn_count for each in results] == [1, 2, 2]
     assert [(await anext(ended)).data["turn_count"] for _ in results] == [1, 2, 2]
     record = await store.get("child")
