@@ -142,9 +142,9 @@ async def has_work(engine: Engine, background: BackgroundSessionState) -> bool:
 
 
 async def take_up_work(engine: Engine, background: BackgroundSessionState) -> None:
-    """Free lost work of the tracker, skip what a killed process was cancelling, and make answered and postponed deliveries due.
+    """Free lost work of the tracker, skip what a killed process was cancelling, and make deliveries due.
 
-    The deliveries that still wait for an answer count as postponed.
+    Those are the answered and the postponed ones. The others that wait for an answer count as postponed.
     """
     with suppress(StoreUnavailable):  # the triggers and workers wait for it
         for each in await background.tracking.recover(background.queue):

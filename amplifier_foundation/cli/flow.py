@@ -107,8 +107,8 @@ async def resume(ctx: click.Context, run_id: str, accept: bool, trusts: bool, as
             place = delivery.project, delivery.queue
             runs = wake(*place) or await status_elsewhere(store, *place) != ""
             if as_json:
-                facts = {"run": record.session_id, "status": "running" if runs else "pending", "outputs": {}}
-                print_json("flow.run/1", {**facts, "error": None, "waiting": []})
+                facts = {"run": record.session_id, "status": "running" if runs else "pending"}
+                print_json("flow.run/1", {**facts, "outputs": {}, "error": None, "waiting": []})
             else:
                 click.echo(f"{record.session_id} goes on {'now' if runs else 'at the next: amplifier up'}")
             return

@@ -316,9 +316,9 @@ async def cancel_run(store: DurableStore, record: SessionRecord, clock: Clock | 
     name = str(record.metadata[FLOW]["name"])
     error = FlowError(CANCELLED, f"a person has cancelled the run {run_id}")
     if run_of(delivery) is None:
-        questions = await read_questions(store, record, clock.now())
+        asked = await read_questions(store, record, clock.now())
         await store.drop(delivery.delivery_id, reason="a person has cancelled it")
-        await save(store, delivery.project, delivery.queue, {each.id: None for each in questions})  # asked anew if resumed
+        await save(store, delivery.project, delivery.queue, {each.id: None for each in asked})  # a resumed run asks
         await store.update(
             run_id, status="cancelled", metadata=with_members(record.metadata, {HELD: {}}), error=str(error)
         )

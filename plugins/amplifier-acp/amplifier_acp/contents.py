@@ -75,6 +75,13 @@ def make_text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
+def make_safe_text(text: str) -> dict[str, Any]:
+    """Return a text as a block, without its secrets."""
+    from amplifier_core.utils.secrets import redact_text
+
+    return make_text(redact_text(text))
+
+
 def make_title(name: str, bundle: str, prompt: str) -> str:
     """Return the title of a session: its name where a person gave one, else the beginning of its first prompt."""
     if name and name != bundle:

@@ -19,7 +19,7 @@ from amplifier_foundation.spawning.opening import refuse
 from .approving import EditorApprovals
 from .client_tools import lend
 from .commands import SessionCommands
-from .contents import make_text, make_title
+from .contents import make_safe_text, make_title
 from .options import (
     CHOSEN,
     DEFAULT,
@@ -265,7 +265,7 @@ class EditorSession:
         await self._tell_end(conversation, said)
         await self.commands.refresh(conversation, self._host)
         if turn.error is not None and not turn.output:
-            self.tell({"sessionUpdate": "agent_message_chunk", "content": make_text(redact_text(turn.error))})
+            self.tell({"sessionUpdate": "agent_message_chunk", "content": make_safe_text(turn.error)})
         reason = await self._read_stop_reason() if turn.error is not None else "end_turn"
         return {"stopReason": reason, "usage": _show_usage(conversation.usage.since(before))}
 
@@ -385,10 +385,8 @@ class _Display:
 
     def show_message(self, message: str, level: str, source: str = "hook") -> None:
         """Show `message`."""
-        from amplifier_core.utils.secrets import redact_text
-
         text = f"{level}: {message}\n" if level != "info" else f"{message}\n"
-        self._session.tell({"sessionUpdate": "agent_thought_chunk", "content": make_text(redact_text(text))})
+        self._session.tell({"sessionUpdate": "agent_thought_chunk", "content": make_safe_text(text)})
 
 
 def _show_usage(usage: Usage) -> dict[str, Any]:

@@ -155,7 +155,7 @@ async def test_a_restart_goes_on_waiting_for_a_spent_budget_and_shows_it(open_be
             for n in range(fed):
                 bench.trigger.feed(n)
             await bench.until("postponed")
-            await bench.holds(lambda: not bench.manager.get_status(session_id)["running"])
+            await bench.holds(lambda at=session_id: not bench.manager.get_status(at)["running"])
             assert await bench.manager.is_idle()
             assert bench.statuses() == {"queue": "degraded"}
             assert (await bench.deliveries())[1].reason.startswith("postponed: session 'queue")
