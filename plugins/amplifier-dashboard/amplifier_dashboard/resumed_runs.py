@@ -41,9 +41,6 @@ class ResumedRun:
         from amplifier_foundation.spawning.opening import BundleOpener, refuse
 
         record = self._record
-        if record.event_id is not None:
-            text = "this run is that of a background session, which goes on with it: amplifier up"
-            raise SessionConflict(record.session_id, text)
         bundle = await BundleOpener(self._desk.plugins).load(record.project, record, refuse)
         if bundle.digest != record.bundle_digest and not self._accept:
             raise SessionConflict(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from amplifier_core import load_plugins
+from amplifier_foundation.background.up import Control, run_background
 from amplifier_foundation.flows.reading import find_workflow
 from amplifier_foundation.flows.runs import RunResult, run_workflow
 from amplifier_foundation.security.loading import load_to_run
@@ -102,6 +104,33 @@ def test_a_waiting_run_is_cancelled(served: Served, page: Page, run: RunResult) 
     page.get_by_role("button", name="Cancel the run").click()
     page.get_by_role("button", name="Yes").click()
     page.wait_for_selector("#state .state:has-text('cancelled')")
+
+
+async def _wake(served: Served, folder: Path) -> str:
+    """Let a background session run a workflow for one event; return the id of the run when it waits for a person."""
+    plugins, control = load_plugins(), Control()
+    bundle = load_to_run(str(folder / "bundle.md"), plugins, read_settings(folder), folder)
+    async with run_background([bundle], served.store, plugins, control=control), asyncio.timeout(30):
+        assert await control.running[0].manager.fire("back")
+        while True:
+            for each in await served.store.deliveries(state="pending"):
+                if each.session_id is not None:
+                    return each.session_id
+            await asyncio.sleep(0.01)
+
+
+def test_a_cancelled_run_of_a_background_session_is_given_back_to_it(
+    served: Served, page: Page, tmp_path: Path
+) -> None:
+    bundle = BUNDLE.replace("workflows:", "background_sessions: [{name: back, workflow: release}]\nworkflows:")
+    (tmp_path / "bundle.md").write_text(bundle, encoding="utf-8")
+    run_id = served.run(_wake(served, tmp_path))
+    go(page, served, f"/flows/{run_id}")
+    page.get_by_role("button", name="Cancel the run").click()
+    page.get_by_role("button", name="Yes").click()
+    page.get_by_role("button", name="Go on with the run").click()
+    page.wait_for_selector("text=The run goes on when its background session runs.")
+    assert [each.state for each in served.run(served.store.deliveries())] == ["pending"]
 
 
 def test_a_fork_before_a_task_runs_it_again(served: Served, page: Page, run: RunResult) -> None:

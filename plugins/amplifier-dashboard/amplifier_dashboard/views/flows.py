@@ -15,7 +15,7 @@ from amplifier_foundation.flows.progress import text_of
 from amplifier_foundation.flows.runs import read_questions
 from amplifier_foundation.operations.approvals import answer_approval
 from amplifier_foundation.operations.running import wake
-from amplifier_foundation.operations.runs import cancel_run, fork_run, read_entries, record_run
+from amplifier_foundation.operations.runs import cancel_run, fork_run, read_entries, record_run, resume_event_run
 from amplifier_foundation.operations.sessions import find_session
 from amplifier_foundation.sessions.costs import spent_of
 from amplifier_foundation.sessions.presence import status_of
@@ -78,7 +78,7 @@ async def flow(desk: Desk, place: Place) -> Page:
     pictures = await draw_runs(desk.store, [record, *tasks])
     entries = await read_entries(desk.store, record)
     questions = await read_questions(desk.store, record)
-    status = status_of(record)
+    status, is_own = status_of(record), record.event_id is None
     values: dict[str, Any] = {
         "record": record,
         "status": status,
@@ -89,8 +89,9 @@ async def flow(desk: Desk, place: Place) -> Page:
         "words": WORDS,
         "questions": [{"approval": each, "task": task_of(each) or each.session_id} for each in questions],
         "read_only": desk.read_only,
-        "is_own": record.event_id is None,
-        "goes_on": status in ("failed", "interrupted", "cancelled", "idle") or (status == "waiting" and not questions),
+        "is_own": is_own,
+        "goes_on": status in ("failed", "cancelled")
+        or (is_own and (status in ("interrupted", "idle") or (status == "waiting" and not questions))),
     }
     parts = {name: render_block("flow.html", name, values) for name in ("state", "picture", "questions", "tasks")}
     return Page(title_of(record), "flow.html", parts, facts={"record": record, "name": values["name"]})
@@ -139,9 +140,13 @@ async def cancel(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
 
 
 async def resume(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
-    """Run the rest of the run in this process; it goes on when the page is left."""
+    """Run the rest of the run in this process, also when the page is left; one of an event goes on in `up`."""
     record = await find_run(desk, place)
     run_id = record.session_id
+    if record.event_id is not None:
+        delivery = await resume_event_run(desk.store, actor(desk), record)
+        runs = await asyncio.to_thread(wake, delivery.project, delivery.queue.rpartition("/")[2])
+        return Reply(f"The run goes on {'now' if runs else 'when its background session runs'}.")
     await desk.talks.begin(run_id, ResumedRun(desk, record, accept=bool(form.get("accept"))))
     await record_run(desk.store, actor(desk), "flow.resume", record)
     return Reply("The run goes on.")
