@@ -12,6 +12,7 @@ import random
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from amplifier_core.cancellation import as_failure
 from amplifier_core.clock import Clock, SystemClock
 from amplifier_core.conditions import Condition
 from amplifier_core.frozen import frozen
@@ -34,6 +35,7 @@ from .journal import WAITING, Entry
 from .outputs import as_stored
 from .scopes import Scope, export, hold_step
 from .tasks import Approval, Branch, ForEach, Loop, Parallel, Sequence, Task
+from .threads import call_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -44,6 +46,9 @@ if TYPE_CHECKING:
     from .tasks import Prompt, Step, Test
 
     Tell = Callable[[str, Entry | None], None]
+
+MOST_THREADS = 32
+"""Plain functions that run at a time; the others of a run wait, and their time limits have not begun."""
 
 
 @frozen
@@ -113,6 +118,7 @@ class Engine:
         self._fences = fences
         self._causes: dict[str, Exception] = {}
         """What failed tasks have failed with in this process, by their keys."""
+        self._threads = asyncio.Semaphore(MOST_THREADS)
         self._clock = clock or SystemClock()
         self._input = {**graph.workflow.input, **(input or {})}
         self._tell = tell or (lambda key, entry: None)
@@ -307,10 +313,17 @@ class Engine:
             return result.output, result.session
         if task.compute is None:
             return as_stored(task.value, task.id), None
-        async with _time_limit(task):
-            output = task.compute(inputs)
-            if inspect.isawaitable(output):
-                output = await output
+        try:
+            if inspect.iscoroutinefunction(task.compute):
+                async with _time_limit(task):
+                    output = await task.compute(inputs)
+            else:
+                async with self._threads, _time_limit(task):
+                    output = await call_in_thread(task.compute, inputs)
+                    if inspect.isawaitable(output):
+                        output = await output
+        except (asyncio.CancelledError, SystemExit) as error:
+            raise as_failure(error) from None
         return as_stored(output, task.id), None
 
     async def _gather(self, task: Task, scope: Scope) -> dict[str, Any]:

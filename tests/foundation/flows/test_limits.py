@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from threading import Barrier, Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
     from .conftest import MakeRun
 
+PATIENCE = 30
+"""Seconds."""
 STUBBORN = """
 import asyncio
 from amplifier_core import ChatResponse, ProviderInfo, TextBlock
@@ -53,6 +57,46 @@ async def test_an_agent_that_ignores_its_cancellation_is_given_up_when_its_time_
     entries = [Entry.of_message(each) for each in await store.read(result.run_id)]
     tried = next(each for each in entries if each is not None and each.status == "retried")
     assert tried.error is not None and tried.error["code"] == "TASK_TIMEOUT"
+
+
+async def test_functions_that_block_hold_up_nothing_and_end_with_their_time_limits(run: MakeRun) -> None:
+    begun, goes_on = Barrier(3), Event()
+
+    def block(inputs: Any) -> bool:
+        begun.wait(PATIENCE)
+        return goes_on.wait(PATIENCE)
+
+    every = Parallel(*(Task(f"a{n}", compute=block, timeout=0.3, retries=0, continue_on_fail=True) for n in range(2)))
+    running = asyncio.ensure_future(run(every))
+    try:
+        await asyncio.to_thread(begun.wait, PATIENCE)  # this loop is free, and both run
+        result = await running
+    finally:
+        goes_on.set()
+    assert result.status == "completed"
+    assert not any(result.outputs.values())
+
+
+async def test_a_function_that_stops_itself_fails_as_any_other(run: MakeRun) -> None:
+    async def cancel(inputs: Any) -> None:
+        waiting = asyncio.ensure_future(asyncio.sleep(60))
+        waiting.cancel()
+        await waiting
+
+    def leave(inputs: Any) -> None:
+        raise SystemExit(3)
+
+    def stop(inputs: Any) -> None:
+        next(iter(()))
+
+    said = []
+    for function in (cancel, leave, stop):
+        result = await run(Task("a", compute=function, retries=0))
+        assert (result.status, result.error is not None) == ("failed", True)
+        said.append(str(result.error))
+    assert "it raised CancelledError, and nobody has cancelled its work" in said[0]
+    assert "it called exit(3), which a module may not do" in said[1]
+    assert "StopIteration" in said[2]
 
 
 async def test_the_answer_of_an_earlier_run_that_asked_the_same_is_taken_with_its_history(
