@@ -12,6 +12,7 @@ import asyncio
 import logging
 import random
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -69,6 +70,7 @@ class Connection:
         self._failing = asyncio.Event()
         """Set while it was started again in vain: no call waits for it."""
         self._program: Program | None = None
+        self._sieve: Any = None
         self._http: Any = None
         self._scripts: dict[Path, str] | None = None
         """The digests of the scripts of its command at the first start."""
@@ -128,7 +130,7 @@ class Connection:
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(CONNECTING):
                 client = await self._connect(stack)
-                self.listing = await read_listing(client)
+                await self._read_listing(client)
             if self._update is not None:
                 await self._update(self)  # no call is made before the tools that have changed are refused
             self._client, self.problem = client, ""
@@ -152,12 +154,22 @@ class Connection:
         from mcp.client import session
         from mcp_types import Implementation
 
+        from .sieve import Sieve
+
         session.DISCOVER_TIMEOUT_SECONDS = DISCOVERING  # no argument sets it
+        self._sieve = Sieve()
         transport = await self._open()
         about = Implementation(name="amplifier", version=version("amplifier"))
-        return await stack.enter_async_context(
+        client = await stack.enter_async_context(
             Client(transport, client_info=about, cache=None, message_handler=self._hear)
         )
+        self._sieve.version = client.protocol_version
+        return client
+
+    async def _read_listing(self, client: Client) -> None:
+        self._sieve.left_out.clear()
+        found = await read_listing(client)
+        self.listing = replace(found, left_out=(*self._sieve.left_out, *found.left_out))
 
     async def _open(self) -> Any:
         """Return the transport to the server, not entered yet."""
@@ -171,14 +183,14 @@ class Connection:
             folder = self.server.folder / (given["cwd"] or ".")
             await asyncio.to_thread(self._check_scripts, given["argv"], folder)
             self._program = Program()
-            return self._program.run(given["argv"], make_environment(given["env"]), str(folder))
+            return self._program.run(given["argv"], make_environment(given["env"]), str(folder), self._sieve.keeps)
         from .http import BoundedTransport, open_http
         from .oauth import find_auth
 
         asked = await expand({"url": config.url, "headers": config.headers})
         self._http = BoundedTransport()
         auth = await find_auth(self.server.name, asked["url"])
-        return open_http(asked["url"], asked["headers"], self._http, auth)
+        return open_http(asked["url"], asked["headers"], self._http, self._sieve.keeps, auth)
 
     def _check_scripts(self, argv: list[str], folder: Path) -> None:
         """Raise `ServerError` for a script that has changed since the first start: a tool may have written it."""
@@ -199,7 +211,7 @@ class Connection:
                 return
             self._stale.clear()
             async with asyncio.timeout(CONNECTING):
-                self.listing = await read_listing(client)
+                await self._read_listing(client)
             if self._update is not None:
                 await self._update(self)
             with suppress(TimeoutError):  # a server may say so all the time
@@ -365,5 +377,5 @@ def import_sdk() -> None:
     import mcp  # noqa: F401 - for later
 
     if logging.getLogger().getEffectiveLevel() > logging.DEBUG:
-        for name in ("mcp", "httpx2"):
+        for name in ("mcp", "client", "httpx2"):  # `client` is of mcp.client.session
             logging.getLogger(name).setLevel(logging.CRITICAL)

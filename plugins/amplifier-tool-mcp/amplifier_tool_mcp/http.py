@@ -8,11 +8,12 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import httpx2
+from anyio.abc import ObjectReceiveStream
 
 from .errors import ServerError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
 LONGEST_BODY = 16 * 1024 * 1024
 """Bytes of an answer, and of one event of a stream."""
@@ -74,11 +75,37 @@ class _BoundedStream(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
+class _SiftedStream(ObjectReceiveStream[Any]):
+    def __init__(self, inner: Any, keeps: Callable[[Any], bool]) -> None:
+        self._inner, self._keeps = inner, keeps
+
+    @property
+    def last_context(self) -> Any:
+        """The context of the last message's sender, as streams of the SDK have it."""
+        return self._inner.last_context
+
+    async def receive(self) -> Any:
+        while True:
+            item = await self._inner.receive()
+            if isinstance(item, Exception) or self._keeps(item.message):
+                return item
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
 @asynccontextmanager
 async def open_http(
-    url: str, headers: Mapping[str, str], transport: BoundedTransport, auth: httpx2.Auth | None = None
+    url: str,
+    headers: Mapping[str, str],
+    transport: BoundedTransport,
+    keeps: Callable[[Any], bool],
+    auth: httpx2.Auth | None = None,
 ) -> AsyncIterator[Any]:
-    """Yield the streams of messages to and from the server at an address. Raises `ServerError` for an invalid one."""
+    """Yield the streams of messages to and from the server at an address. Raises `ServerError` for an invalid one.
+
+    A message that `keeps` returns False for is dropped.
+    """
     from mcp.client.streamable_http import streamable_http_client
 
     timeout = httpx2.Timeout(CONNECT, read=READ)
@@ -88,4 +115,4 @@ async def open_http(
     except (ValueError, TypeError, httpx2.InvalidURL) as error:
         raise ServerError(f"its address or its headers cannot be sent: {error}") from None
     async with client, streamable_http_client(url, http_client=client, max_sse_event_size=LONGEST_BODY) as streams:
-        yield streams
+        yield _SiftedStream(streams[0], keeps), streams[1]

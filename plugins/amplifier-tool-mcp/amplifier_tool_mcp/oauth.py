@@ -212,6 +212,7 @@ async def log_in(
     from mcp.client.auth import OAuthFlowError
 
     from .http import BoundedTransport, open_http
+    from .sieve import Sieve
 
     kept, callback = KeptTokens(name, url), Callback()
     async with callback.serve(port) as place:
@@ -219,7 +220,7 @@ async def log_in(
             kept.data["client"] = {"client_id": client_id, "redirect_uris": [place]}
         auth = kept.make_provider(url, place, show, callback.wait)
         try:
-            async with Client(open_http(url, headers, BoundedTransport(), auth), cache=None):
+            async with Client(open_http(url, headers, BoundedTransport(), Sieve().keeps, auth), cache=None):
                 pass
         except BaseException as error:
             cause: BaseException = error

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import UNREADABLE, ServerError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.shared.message import SessionMessage
@@ -27,6 +27,8 @@ LONGEST_MESSAGE = 16 * 1024 * 1024
 """Bytes of one message."""
 NOISE = 1000
 """Lines without a message, one after the other, that a program may print where messages are expected."""
+TOGETHER = 20
+"""Lines of the buffer that are read in one turn of the loop: a flood of them would hold up everybody."""
 GRACE, PATIENCE = 0.5, 1.0
 """Seconds for a program to end by itself when its input ends, and after SIGTERM; then it is killed."""
 WORDS = 2000
@@ -67,10 +69,12 @@ class Program:
         self._words = (self._words + "".join(each if each.isprintable() else " " for each in shown))[-WORDS:]
 
     @asynccontextmanager
-    async def run(self, argv: Sequence[str], environment: Mapping[str, str], folder: str) -> AsyncIterator[Any]:
+    async def run(
+        self, argv: Sequence[str], environment: Mapping[str, str], folder: str, keeps: Callable[[Any], bool]
+    ) -> AsyncIterator[Any]:
         """Yield the streams of messages while the program runs; it is ended with all that it started.
 
-        Raises `ServerError` if it does not start.
+        A message that `keeps` returns False for is dropped. Raises `ServerError` if it does not start.
         """
         import anyio
 
@@ -95,7 +99,7 @@ class Program:
         outgoing, outgoing_end = anyio.create_memory_object_stream(0)
         try:
             async with anyio.create_task_group() as tasks, incoming, outgoing:
-                tasks.start_soon(self._read, process, incoming_end)
+                tasks.start_soon(self._read, process, incoming_end, keeps)
                 tasks.start_soon(self._write, process, outgoing_end)
                 tasks.start_soon(self._listen, process)
                 try:
@@ -111,16 +115,23 @@ class Program:
             finally:
                 transport.close()
 
-    async def _read(self, process: Process, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+    async def _read(
+        self,
+        process: Process,
+        incoming: MemoryObjectSendStream[SessionMessage | Exception],
+        keeps: Callable[[Any], bool],
+    ) -> None:
         import anyio
         from mcp.shared.message import SessionMessage
 
         assert process.stdout is not None  # it is a pipe
-        noise = 0
+        noise = lines = 0
         async with incoming:
             try:
                 while line := await process.stdout.readline():
-                    await asyncio.sleep(0)  # a flood of lines in the buffer would hold up everybody
+                    lines += 1
+                    if lines % TOGETHER == 0:
+                        await asyncio.sleep(0)
                     try:
                         message = read_message(line)
                     except ValueError:
@@ -133,7 +144,8 @@ class Program:
                             return
                         continue
                     noise = 0
-                    await incoming.send(SessionMessage(message))
+                    if keeps(message):
+                        await incoming.send(SessionMessage(message))
                 await _wait(process, GRACE)  # for its exit code
             except ValueError:  # of readline
                 self.problem = f"it sent a message of more than {LONGEST_MESSAGE >> 20} MiB"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from amplifier_core.models import ToolResult
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
 PROGRESS = "tool:progress"
 """The event of a running call: `text`, `progress`, `total`, `message`, and its `tool_name`, `tool_call_id`."""
-PROGRESS_EVERY = 0.1
-"""Seconds between two such events of one call."""
 
 
 class McpTool:
@@ -86,14 +83,8 @@ class McpTool:
         find_call = self._coordinator.get_capability("tool.call")
         call = (find_call() if find_call is not None else None) or {}
         about = {"tool_name": self.name, "tool_call_id": call.get("tool_call_id", "")}
-        told = 0.0
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
-            nonlocal told
-            now = time.monotonic()
-            if now - told < PROGRESS_EVERY and progress != total:
-                return
-            told = now
             part = f"{progress:g} of {total:g}" if total else f"{progress:g}"
             text = f"{part}: {shown}" if (shown := plain(message, 500)) else part
             said = {"progress": progress, "total": total, "message": shown}

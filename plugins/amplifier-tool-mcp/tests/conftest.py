@@ -14,6 +14,7 @@ import pytest
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.models import ToolResult
 from amplifier_tool_mcp import mount
+from amplifier_tool_mcp.connection import Connection
 from tests.programs import install_from_npm, install_from_pypi, require
 
 HERE = Path(__file__).parent
@@ -63,6 +64,20 @@ class Room:
     async def commands(self) -> dict[str, dict[str, Any]]:
         collected = await self.coordinator.collect_contributions("prompt.commands")
         return {each["name"]: each for listed in collected for each in listed}
+
+
+@pytest.fixture
+def notified(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The methods of the notifications that the SDK has handed over."""
+    heard: list[str] = []
+    hear = Connection._hear
+
+    async def note(self: Connection, message: Any) -> None:
+        heard.append(message.method)
+        await hear(self, message)
+
+    monkeypatch.setattr(Connection, "_hear", note)
+    return heard
 
 
 @pytest.fixture(autouse=True)

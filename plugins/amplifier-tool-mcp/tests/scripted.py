@@ -39,6 +39,9 @@ def list_tools(params):
     if MODE == "names":
         names = ["a.b", "a_b", "a b", "\x1b[31mred\x1b[0m", "x" * 200, "ünï", "", "../../etc", "tool__with__parts"]
         return {"tools": [{**ECHO, "name": name} for name in names]}
+    if MODE == "odd":
+        typed = {"name": "text", "inputSchema": {"type": "string"}}
+        return {"tools": [typed, ECHO, {**ECHO, "name": 5}, "none"]}
     if MODE == "words":
         schema = {"properties": {"text": {"anyOf": [{"type": "string", "description": "\x1b[2Jhidden\U000e0041"}]}}}
         description = "\x1b[2Jclear\u202e\U000e0041 me" + "!" * 9000
@@ -131,6 +134,13 @@ def call(request, params):
         print("I am no message")
         print('{"also": "none"}')
         print("\x00\xff{{{", flush=True)
+    if text == "flood":
+        token = (params.get("_meta") or {}).get("progressToken", "none")
+        for done in range(100):
+            send(method="notifications/message", params={"level": "info", "data": "la"})
+            send(method="notifications/resources/updated", params={"uri": "note://1"})
+            send(method="notifications/progress", params={"progressToken": token, "progress": done})
+            send(method="notifications/progress", params={"progressToken": None, "progress": done})
     if text == "progress":
         token = (params.get("_meta") or {}).get("progressToken")
         for done in (1, 2):
@@ -164,6 +174,8 @@ def answer(request):
         wanted = [{"name": "topic", "required": True}, {"name": "tone"}]
         one = {"name": "summarise", "description": "Sums up.", "arguments": wanted}
         prompts = [one, {"name": "translate", "arguments": [{"name": "text", "required": True}]}]
+        if MODE == "odd":
+            prompts = [{"name": "summarise", "arguments": "none"}, *prompts[1:]]
         if MODE == "names":
             prompts = [{"name": "two words"}]
         result = {"prompts": prompts}
@@ -171,7 +183,8 @@ def answer(request):
         shown = json.dumps([params["name"], params.get("arguments")])
         result = {"messages": [{"role": "user", "content": {"type": "text", "text": shown}}]}
     elif method == "resources/list":
-        result = {"resources": [{"uri": "note://1", "name": "one"}]}
+        odd = [{"uri": 1}] if MODE == "odd" else []
+        result = {"resources": [*odd, {"uri": "note://1", "name": "one"}]}
     elif method == "resources/templates/list":
         result = {"resourceTemplates": [{"uriTemplate": "note://{number}", "name": "any"}]}
     elif method == "resources/read":

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp_types import JSONRPCNotification
 
-from amplifier_tool_mcp import connection, stdio
+from amplifier_tool_mcp import connection, sieve, stdio
 from amplifier_tool_mcp.errors import EFFECT
 from amplifier_tool_mcp.names import make_slug, make_tool_name
 
@@ -74,6 +75,41 @@ async def test_a_server_that_ignores_the_newest_protocol_is_there_in_the_first_t
 async def test_noise_does_no_harm(open_room: Any, mode: str) -> None:
     async with open_room({"one": scripted(mode)}) as room:
         assert [await room.echo(each) for each in "abc"] == ["echo: a", "echo: b", "echo: c"]
+
+
+async def test_a_flood_of_notifications_that_nobody_reads_does_not_reach_the_sdk(
+    open_room: Any, notified: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sieve, "PROGRESS_EVERY", 600.0)
+    async with open_room({"one": scripted()}) as room:
+        assert await room.echo("flood") == "echo: flood"
+        assert await room.echo("next") == "echo: next"  # the notifications before it have been handed over
+    assert notified == ["notifications/progress"]
+
+
+def test_the_first_and_the_last_progress_of_a_call_are_read() -> None:
+    sift = sieve.Sieve()
+    read = []
+    for part in (1, 2, 3):
+        for token in ("a", 1):
+            params = {"progressToken": token, "progress": part, "total": 3}
+            if sift.keeps(JSONRPCNotification(jsonrpc="2.0", method=sieve.PROGRESS, params=params)):
+                read.append((token, part))
+    assert read == [("a", 1), (1, 1), ("a", 3), (1, 3)]
+
+
+async def test_odd_entries_of_lists_take_no_other_ones_away(open_room: Any) -> None:
+    async with open_room({"one": scripted("odd")}) as room:
+        assert [name for name in room.tools if name.startswith("mcp__")] == ["mcp__one__echo"]
+        assert await room.echo("hello") == "echo: hello"
+        assert list(await room.commands()) == ["mcp:one:translate"]
+        assert "note://1" in (await room.call("mcp_resources")).output
+    assert room.shown == [
+        "the MCP server 'one': its tool 'text' is left out: inputSchema.type: Input should be 'object'",
+        "the MCP server 'one': its tool '5' is left out: name: Input should be a valid string",
+        "the MCP server 'one': its tool 'none' is left out: Input should be a valid dictionary or instance of Tool",
+        "the MCP server 'one': its prompt 'summarise' is left out: arguments: Input should be a valid list",
+    ]
 
 
 async def test_half_a_character_in_a_result_loses_that_character_alone(open_room: Any) -> None:

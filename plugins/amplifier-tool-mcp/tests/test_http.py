@@ -119,6 +119,19 @@ async def test_an_error_of_the_protocol_is_a_refusal_whatever_its_status(open_ro
             assert await room.echo("a") == SAID
 
 
+async def test_notifications_that_nobody_reads_do_not_reach_the_sdk(open_room: Any, notified: list[str]) -> None:
+    log = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "la"}}
+    logs = f"data: {json.dumps(log)}\n\n".encode() * 100
+
+    def answer(text: str, usual: bytes) -> Answer:
+        return 200, "text/event-stream", logs + b"data: " + usual + b"\n\n"
+
+    with serving(answer, []) as server:
+        async with open_room({"one": server}) as room:
+            assert [await room.echo(each) for each in "ab"] == [SAID, SAID]
+    assert notified == []
+
+
 async def test_the_status_of_an_answer_is_that_of_its_own_call(open_room: Any) -> None:
     together = Barrier(2, timeout=60)
 
