@@ -8,9 +8,9 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import httpx2
-from anyio.abc import ObjectReceiveStream
 
 from .errors import ServerError
+from .streams import ChangedStream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -75,25 +75,6 @@ class _BoundedStream(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-class _SiftedStream(ObjectReceiveStream[Any]):
-    def __init__(self, inner: Any, keeps: Callable[[Any], bool]) -> None:
-        self._inner, self._keeps = inner, keeps
-
-    @property
-    def last_context(self) -> Any:
-        """The context of the last message's sender, as streams of the SDK have it."""
-        return self._inner.last_context
-
-    async def receive(self) -> Any:
-        while True:
-            item = await self._inner.receive()
-            if isinstance(item, Exception) or self._keeps(item.message):
-                return item
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
 @asynccontextmanager
 async def open_http(
     url: str,
@@ -108,6 +89,9 @@ async def open_http(
     """
     from mcp.client.streamable_http import streamable_http_client
 
+    async def sift(item: Any) -> Any:
+        return item if isinstance(item, Exception) or keeps(item.message) else None
+
     timeout = httpx2.Timeout(CONNECT, read=READ)
     try:
         client = httpx2.AsyncClient(headers=dict(headers), auth=auth, timeout=timeout, transport=transport)
@@ -115,4 +99,4 @@ async def open_http(
     except (ValueError, TypeError, httpx2.InvalidURL) as error:
         raise ServerError(f"its address or its headers cannot be sent: {error}") from None
     async with client, streamable_http_client(url, http_client=client, max_sse_event_size=LONGEST_BODY) as streams:
-        yield _SiftedStream(streams[0], keeps), streams[1]
+        yield ChangedStream(streams[0], sift), streams[1]

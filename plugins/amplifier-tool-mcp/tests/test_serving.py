@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -333,6 +334,48 @@ def test_the_end_of_its_stdin_ends_the_program(served: dict[str, str]) -> None:
         program(), input="", env=served, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (done.returncode, done.stdout) == (0, "")
+
+
+LINES = [
+    ("garbage", (None, -32700)),
+    ("{bad", (None, -32700)),
+    ("", None),
+    ("[]", (None, -32600)),
+    ("5", (None, -32600)),
+    ('{"jsonrpc": "2.0", "id": 7, "method": 5}', (7, -32600)),
+    ('{"jsonrpc": "2.0", "id": "8", "method": "tools/list", "params": []}', ("8", -32600)),
+    (
+        '{"jsonrpc": "2.0", "id": 9, "method": "tools/list", "params": {"a": ' + "[" * 400 + "]" * 400 + "}}",
+        (9, -32700),
+    ),
+    ('{"jsonrpc": "2.0", "id": 10, "method": "tools/list", "params": {"a": ' + "9" * 5000 + "}}", (10, -32700)),
+]
+
+
+async def test_a_line_that_is_no_message_is_answered_and_half_a_character_is_lost_alone(served: dict[str, str]) -> None:
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    begin = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
+    ask = {"name": "ask_helper", "arguments": {"prompt": "a\ud83d b"}}
+    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": ask}
+    ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    said = [json.dumps(begin), json.dumps(ready), *(line for line, _ in LINES), json.dumps(call)]
+    process = await asyncio.create_subprocess_exec(*program(), env=served, stdin=-1, stdout=-1)
+    assert process.stdin is not None and process.stdout is not None
+    answers: list[dict[str, Any]] = []
+    try:
+        async with asyncio.timeout(PATIENCE):
+            process.stdin.write("".join(f"{line}\n" for line in said).encode())
+            while not answers or answers[-1]["id"] != 2:
+                answers.append(json.loads(await process.stdout.readline()))
+            process.stdin.close()
+            assert await process.wait() == 0
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    assert answers[-1]["result"]["content"][0]["text"] == "You said: a? b"
+    refused = [(each["id"], each["error"]["code"]) for each in answers[1:-1]]
+    assert refused == [expected for _, expected in LINES if expected is not None]
 
 
 def test_a_bundle_that_is_not_trusted_is_not_served(served: dict[str, str]) -> None:

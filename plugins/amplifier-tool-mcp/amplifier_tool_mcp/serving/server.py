@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import json
 import logging
 import signal
 import socket
@@ -16,10 +17,15 @@ import uvicorn
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
 
 from amplifier_core.errors import AmplifierError
 from amplifier_core.utils.secrets import redact_text
 from amplifier_foundation.sessions.failures import describe_failure
+
+from ..stdio import read_message
+from ..streams import ChangedStream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -33,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 LONGEST_BODY = 4 * 1024 * 1024
 """Bytes of the largest request over HTTP."""
+LONGEST_NUMBER = 18
+"""Digits of an id that is read from a line that is no message."""
 GRACE = 1
 """Seconds for open requests after a signal."""
 
@@ -93,9 +101,43 @@ def _make_result(text: str, facts: Mapping[str, Any] | None = None, *, failed: b
 
 
 async def serve_stdio(server: Server[Any]) -> None:
-    """Serve the caller at stdin and stdout until it closes them, or a signal asks for the end."""
+    """Serve the caller at stdin and stdout until it closes them, or a signal asks for the end.
+
+    A line that is no message is answered with an error, with the id that it has.
+    """
     async with _end_on_signal(), stdio_server() as (reading, writing):
-        await server.run(reading, writing, server.create_initialization_options())
+
+        async def repair(item: Any) -> Any:
+            found = _repair(item) if isinstance(item, ValidationError) else item
+            if not isinstance(found, types.JSONRPCError):
+                return found
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the caller has left
+                await writing.send(SessionMessage(found))
+            return None
+
+        await server.run(ChangedStream(reading, repair), writing, server.create_initialization_options())
+
+
+def _repair(error: ValidationError) -> SessionMessage | types.JSONRPCError | None:
+    """Return the message of a line that the SDK does not take, or the answer to it; None for an empty one."""
+    problems = error.errors(include_url=False)
+    whole: Any = None
+    if problems[0]["type"] == "json_invalid":
+        line = str(problems[0]["input"])
+        if not line.strip():
+            return None
+        with suppress(ValueError):
+            return SessionMessage(read_message(line.encode("utf-8", "replace")))
+        with suppress(ValueError, RecursionError):  # JSON that goes too deep, or has a number that is too long
+            whole = json.loads(line, parse_int=lambda digits: int(digits[:LONGEST_NUMBER]))
+        problem = types.ErrorData(code=types.PARSE_ERROR, message="the line is no JSON that can be read")
+    else:
+        # The SDK tried each kind of message: what a kind misses is missing in the whole line.
+        whole = next((each["input"] for each in problems if each["type"] == "missing"), None)
+        problem = types.ErrorData(code=types.INVALID_REQUEST, message="the line is no message of JSON-RPC 2.0")
+    number = whole.get("id") if isinstance(whole, dict) else None
+    is_number = isinstance(number, int | str) and not isinstance(number, bool)
+    return types.JSONRPCError(jsonrpc="2.0", id=number if is_number else None, error=problem)
 
 
 @asynccontextmanager
