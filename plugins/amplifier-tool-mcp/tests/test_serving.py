@@ -378,6 +378,15 @@ async def test_a_line_that_is_no_message_is_answered_and_half_a_character_is_los
     assert refused == [expected for _, expected in LINES if expected is not None]
 
 
+def test_a_bundle_that_is_not_asked_is_named(served: dict[str, str], project: Path) -> None:
+    project.joinpath("bundle.md").write_text(HELPER.replace("You help.\n", ""))
+    done = subprocess.run(
+        program(), input="", env=served, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "bundle 'helper' has no instruction below its front matter: it is offered without ask_helper" in done.stderr
+
+
 def test_a_bundle_that_is_not_trusted_is_not_served(served: dict[str, str]) -> None:
     asked = {**served, "AMPLIFIER_TRUST": ""}
     done = subprocess.run(program(), input="", env=asked, capture_output=True, text=True, timeout=PATIENCE, check=False)

@@ -52,10 +52,14 @@ async def serve(ctx: click.Context, paths: tuple[str, ...], port: int | None) ->
     plugins = plugins_of(ctx)
     bundles = [await _load(path, plugins) for path in paths or (None,)]
     from .calls import Calls
-    from .offers import make_offers
+    from .offers import is_asked, make_name, make_offers
     from .server import make_server, serve_http, serve_stdio
 
     offers = make_offers(bundles)
+    for each in bundles:
+        if not is_asked(each):
+            name = f"bundle '{plain(each.name)}' has no instruction below its front matter"
+            tell(f"amplifier: {name}: it is offered without {make_name('ask', each.name)}")
     async with use_store(plugins) as store:
         with Calls(
             offers, store, plugins, Path.cwd(), lambda problem: tell(f"amplifier: a session {plain(problem)}")

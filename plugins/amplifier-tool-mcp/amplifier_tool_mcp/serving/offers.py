@@ -70,9 +70,14 @@ def make_offers(bundles: Sequence[Bundle]) -> dict[str, Offer]:
     return offers
 
 
+def is_asked(bundle: Bundle) -> bool:
+    """Return whether a bundle is a tool itself; one without an instruction is there for its background sessions."""
+    return bool(bundle.instruction) or not bundle.background_sessions
+
+
 def _list_offers(bundle: Bundle) -> list[Offer]:
     found = [_offer_wake(bundle, each) for each in bundle.background_sessions]
-    if bundle.instruction or not found:  # a bundle without an instruction is there for its background sessions
+    if is_asked(bundle):
         found.insert(0, _offer_ask(bundle))
     return found
 
@@ -80,7 +85,7 @@ def _list_offers(bundle: Bundle) -> list[Offer]:
 def _offer_ask(bundle: Bundle) -> Offer:
     about = f" {bundle.description.strip()}" if bundle.description else ""
     return Offer(
-        _make_name("ask", bundle.name),
+        make_name("ask", bundle.name),
         f"Give a task to the agent '{bundle.name}', and return its answer.{about} The agent works in the folder of "
         "this server with its own tools and permissions.",
         {
@@ -103,7 +108,7 @@ def _offer_ask(bundle: Bundle) -> Offer:
 
 def _offer_wake(bundle: Bundle, session: BackgroundSessionConfig) -> Offer:
     return Offer(
-        _make_name("wake", session.name),
+        make_name("wake", session.name),
         f"Wake the background session '{session.name}' of '{bundle.name}'. The event is stored before this "
         "returns, and handled once, by the process of `amplifier up`.",
         {
@@ -135,5 +140,6 @@ def _offer_deliveries() -> Offer:
     )
 
 
-def _make_name(verb: str, name: str) -> str:
+def make_name(verb: str, name: str) -> str:
+    """Return the name of the tool that does this with a bundle or a background session."""
     return f"{verb}_{re.sub(r'[^A-Za-z0-9_-]', '_', name)}"[:LONGEST_NAME]
