@@ -14,6 +14,7 @@ import stat
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..frozen import frozen
+from .hidden import UNSEEN
 from .repositories import is_obeyed_by_git
 
 if TYPE_CHECKING:
@@ -51,12 +52,8 @@ USUAL_KINDS: dict[str, Kind] = {
 INSIDE = " inside"
 """The end of a declared kind of path, for a tool that stays in the working folder."""
 _READING = frozenset(("read", "list", "ls", "glob", "grep", "search", "find", "get", "view", "show", "stat", "tree"))
-# Without U+200C and U+200D, which join letters or part them: Persian words and many emoji have them.
 # Patterns are texts: most sessions use none of them, and to compile one takes as long as to import a module.
-_CONTROL = (
-    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udc7f\udd00-\udfff\U000e0000-\U000e007f]"
-)
+_CONTROL = f"[\x00-\x1f\x7f-\x9f{UNSEEN}\ud800-\udc7f\udd00-\udfff]"
 _HOST = r"[\w.*-]*|[\da-f:.]+(?:%\w+)?"
 _ESCAPING = r"/proc/(?:self|thread-self|\d+)(?:/task/\d+)?/(?:cwd|root|fd)(?:/|$)"
 
@@ -141,7 +138,8 @@ def _access(kind: Any, value: str, folder: str) -> Access:
 
 
 def _why_unprintable(value: str) -> str:
-    return "it has control or invisible characters" if not value.isprintable() and re.search(_CONTROL, value) else ""
+    is_plain = value.isascii() and value.isprintable()
+    return "it has control or invisible characters" if not is_plain and re.search(_CONTROL, value) else ""
 
 
 def _path_access(kind: Kind, value: str, folder: str, *, stays: bool) -> Access:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from .hidden import JOINERS
+
 _OBEYED_FOLDERS = {
     ".git": "git",
     ".amplifier": "amplifier",
@@ -73,8 +75,6 @@ _SECRET_NAME = (
     r"\.?\.env(?!\.(?:example|sample|template)$)(?:\..*|rc)?~?$|.*\.(?:pem|key|p12|pfx|kdbx)~?$"
     r"|id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?$"
 )
-JOINERS = "[\u200c\u200d]"
-"""Invisible, and a part of Persian words and many emoji."""
 
 
 def fold(name: str) -> str:
@@ -83,7 +83,7 @@ def fold(name: str) -> str:
         return name.lower()
     from unicodedata import normalize  # hardly any name needs it
 
-    return normalize("NFC", re.sub(JOINERS, "", name)).casefold()
+    return normalize("NFC", re.sub(f"[{JOINERS}]", "", name)).casefold()
 
 
 def what_obeys(path: str) -> str | None:

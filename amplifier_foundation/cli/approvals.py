@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..background.keys import run_of
-from ..documents.safe_text import one_line, plain
+from ..documents.safe_text import exact, one_line, plain
 from ..operations.approvals import answer_approval, find_approval, read_approvals
 from ..operations.running import list_all_running, status_elsewhere, wake
 from .app import json_option, person, project_here, storage_plugins, use_inbox
@@ -51,7 +51,7 @@ async def list_(ctx: click.Context, as_json: bool) -> None:
                 timestamp(each.created),
                 timestamp(each.expires),
                 _whose(each),
-                one_line(_call(each), 80),
+                one_line(exact(_call(each)), 80),
                 one_line(each.reason, 80),
             )
             for each in waiting
@@ -93,12 +93,12 @@ async def show(ctx: click.Context, its_id: str, as_json: bool) -> None:
         return
     click.echo("arguments:")
     for name, value in found.arguments.items():
-        text = plain(value) if isinstance(value, str) else json.dumps(value)
-        shown = name if name.isidentifier() else json.dumps(name)
+        text = exact(value) if isinstance(value, str) else json.dumps(value)
+        shown = name if name.isascii() and name.isidentifier() else json.dumps(name)
         click.echo(f"  {shown}: {text.replace(chr(10), chr(10) + INDENT)}")
     if found.preview:
         click.echo("would change:")
-        click.echo(f"  {plain(found.preview).replace(chr(10), chr(10) + '  ')}")
+        click.echo(f"  {exact(found.preview).replace(chr(10), chr(10) + '  ')}")
     click.echo("last messages:")
     for message in found.messages:
         click.echo(f"  {message['role']}: {one_line(message['text'], 200)}")
@@ -144,7 +144,7 @@ async def _decide(
     if as_json:
         print_json(f"approvals.{'approve' if state == 'approved' else 'deny'}/1", {**_facts(decided), "runs": runs})
         return
-    click.echo(f"{decided.id[:SHOWN]} {state}: {one_line(_call(decided), 80)}; its session {when}")
+    click.echo(f"{decided.id[:SHOWN]} {state}: {one_line(exact(_call(decided)), 80)}; its session {when}")
     if scope == "always":
         click.echo(f"added to permissions.allow of your settings: {plain(str(decided.rule))}")
 

@@ -6,12 +6,12 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.permissions.hidden import JOINERS, UNSEEN
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_HIDDEN = re.compile(
-    "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0001-\U000e007f]"
-)
+_HIDDEN = re.compile(f"[\x7f-\x9f{UNSEEN}{JOINERS}]")
 """Controls, changes of the text direction, and characters without a shape; JSON itself escapes those below a space."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from amplifier_core.permissions.hidden import UNSEEN
 from amplifier_core.utils.secrets import redact_text
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters except tab and newline, and changes of the text direction."""
+_UNSEEN = re.compile(f"[{UNSEEN}]")
 LOOKED_AT = 16_384
 """Characters of a text that a line is made of."""
 
@@ -24,6 +26,11 @@ def plain(text: str) -> str:
 def plain_line(text: str) -> str:
     """Return `text` as `plain` does, as one line: a line break is the escape of one."""
     return plain(text).replace("\n", "\\n")
+
+
+def exact(text: str) -> str:
+    """Return `text` as `plain` does, with characters that do not show as escapes: a person decides by it."""
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), plain(text))
 
 
 def one_line(text: str, length: int, hide: Callable[[str], str] = redact_text) -> str:

@@ -366,6 +366,14 @@ def test_no_line_of_an_argument_looks_as_one_of_the_program(project: Path, home:
     ]
 
 
+def test_a_character_that_does_not_show_is_an_escape_where_a_person_decides(project: Path, home: Path) -> None:
+    given = {"command": "./x.sh", "note\u200b": "a\u3164b\u200bc\u2028d \u2764\ufe0f"}
+    asked = (shop := Shop(project, [{"when": {"user": "order"}, "call": {"tool": "bash", "input": given}}])).ask()
+    shown, listed = shop.run("approvals", "show", asked["id"]).out, shop.run("approvals", "list").out
+    assert [each for each in "\u3164\u200b\u2028" if each in shown + listed] == []
+    assert r"a\u3164b\u200bc\u2028d " + "\u2764\ufe0f" in shown
+
+
 def test_always_adds_the_narrowest_rule_and_the_next_order_is_not_asked_about(shop: Shop) -> None:
     asked = shop.ask()
     assert asked["rule"] == "bash(./deploy.sh now)"

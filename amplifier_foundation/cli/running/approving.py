@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from amplifier_core.approval import ApprovalTimeoutError
 
-from ...documents.safe_text import plain
+from ...documents.safe_text import exact, plain
 from ...spawning.turn_facts import asking
 from .terminal import tell
 
@@ -110,7 +110,7 @@ class Approvals:
             prompt = "\n".join([*lines[:MOST_LINES], f"… {left} more lines"])
         listed = "  ".join(f"[{number}] {plain(option)}" for number, option in enumerate(options, 1))
         limit = f", {seconds:g} s" if seconds else ""
-        question = f"\n? {plain(who)} asks: {plain(prompt)}\n  {listed}   (Enter: {plain(usual)}{limit}) "
+        question = f"\n? {plain(who)} asks: {exact(prompt)}\n  {listed}   (Enter: {plain(usual)}{limit}) "
         ends = time.monotonic() + seconds if seconds else None
         while True:
             line = await self._line(terminal, question, ends)

@@ -232,12 +232,23 @@ def test_a_command_is_allowed_only_when_it_is_plain(command: str, effect: str) -
 
 
 @pytest.mark.parametrize(
-    "path", [".g\u206ait/config", ".git\u00ad/config", "x\ud800", "\udfff/x", "a\u180eb", "a\U000e0041"]
+    "path",
+    [
+        *(".g\u206ait/config", ".git\u00ad/config", "x\ud800", "\udfff/x", "a\u180eb", "a\U000e0041"),
+        *("a\u3164", "a\u115fb", "a\u1160", "\uffa0", "a\u2800b"),
+    ],
 )
 def test_a_path_that_hides_a_character_or_is_no_name_is_refused(path: str) -> None:
     for tool in ("write_file", "read_file"):
         [access] = Call.of(tool, {"path": path}, "/work/project").accesses
         assert access.problem == "it has control or invisible characters"
+
+
+@pytest.mark.parametrize(
+    "path", ["\u2764\ufe0f.md", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645.md", "\u845b\U000e0100.md"]
+)
+def test_a_name_may_have_what_forms_its_letters_and_emoji(path: str) -> None:
+    assert decide({}, "write_file", path=path) == "allow"
 
 
 def test_the_home_of_nobody_is_a_name_as_any_other(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amplifier_core.permissions import Access
+from amplifier_core.permissions.hidden import JOINERS, UNSEEN, VARIATIONS
 from amplifier_sandbox.repositories import runs_programs_to_read
 
 from .files import Closed, TooManyFiles, expand
@@ -43,9 +44,10 @@ _MOST_READINGS = 200
 _LONGEST_FRAGMENT = 4_096
 
 _FORBIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e007f]"
+    f"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{UNSEEN}{JOINERS}{VARIATIONS}](?<![\ufe0e\ufe0f])"
+    "|[\ufe0e\ufe0f](?<![^\x00-\x7f\ufe0e\ufe0f].)(?!\u20e3)"
 )
+"""Control and invisible characters, but for the one that makes a sign, or the digit of a keycap, an emoji."""
 _FRAGMENTS = re.compile(r"[;&|\n()`{}]|\$\(|\b(?:do|then|else|time|coproc)\b|!")
 _BEFORE_PROGRAM = re.compile(r"([A-Za-z_]\w*\+?=)|[0-9]*[<>|]+", re.ASCII)
 """An assignment, or the sign of a redirection."""
