@@ -10,6 +10,7 @@ from warnings import filterwarnings
 
 from amplifier_core.models import ConfigField, ProviderInfo
 from amplifier_providers.provider import SDKProvider
+from amplifier_providers.redirects import refuse_redirect
 from amplifier_providers.tls import share_tls_context
 
 from .config import KEY_VARIABLE, OTHER_KEY_VARIABLE
@@ -19,7 +20,7 @@ from .requests import make_call, make_counted
 from .responses import follow, read_answer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     import httpx
     from google.genai import Client
@@ -160,7 +161,8 @@ def _build_client(key: str, address: str | None, connect_timeout: float) -> Open
         request.extensions["timeout"] = httpx.Timeout(None, connect=connect_timeout).as_dict()
 
     context = share_tls_context("httpx")
-    http = httpx.AsyncClient(verify=context, event_hooks={"request": [limit], "response": [_take_response]})
+    hooks: dict[str, list[Callable[..., Any]]] = {"request": [limit], "response": [refuse_redirect, _take_response]}
+    http = httpx.AsyncClient(verify=context, follow_redirects=True, event_hooks=hooks)
     shared = {"verify": context, "ssl": context}
     options = types.HttpOptions(
         base_url=address, httpx_async_client=http, client_args={"verify": context}, async_client_args=shared
@@ -169,13 +171,10 @@ def _build_client(key: str, address: str | None, connect_timeout: float) -> Open
 
 
 async def _take_response(response: httpx.Response) -> None:
-    """Note the response for its attempt.
-
-    Raises `Refusal` for the status of an error, or of a redirect: the key is not sent on.
-    """
+    """Note the response for its attempt. Raises `Refusal` for the status of an error."""
     if (opened := _responses.get()) is not None:
         opened.append(response)
-    if response.status_code < 300:
+    if response.status_code < 300 or response.has_redirect_location:
         return
     await response.aread()
     try:

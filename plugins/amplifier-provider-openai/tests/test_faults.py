@@ -83,6 +83,11 @@ async def test_the_pause_that_the_service_asks_for_is_in_the_error(serve: Any, h
     assert show_error(caught).endswith("for a higher limit." if seconds is None else f"Try again in {seconds:g} s.")
 
 
+async def test_a_pause_of_thousands_of_years_is_not_told_in_seconds(serve: Any) -> None:
+    service = await serve(wire.fails(429, None, "slow down", retry_after="Fri, 31 Dec 9999 23:59:59 GMT"))
+    assert show_error(await failure(service)) == "429: slow down. Wait, or ask the service for a higher limit."
+
+
 @pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>", b"{", b'"text"', b"[1]", b'{"error": "x"}'])
 async def test_an_error_of_something_in_between_is_told_as_it_is(serve: Any, body: bytes) -> None:
     service = await serve(json_answer(body, 502))

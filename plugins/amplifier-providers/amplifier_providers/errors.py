@@ -36,6 +36,8 @@ LONGEST, LONGEST_REASON = 600, 450
 """Characters of an error, and of the service's words in it; the rest is left out."""
 _SEARCHED = 4_000
 """Characters that are searched for secrets."""
+LONGEST_WAIT = 86_400
+"""Seconds of the longest wait that an error tells: a service whose clock is wrong may ask for thousands of years."""
 SHORTEST_SECRET = 8
 """Characters of the shortest key that is looked for: one that a local server takes, as "none", is a word."""
 
@@ -99,7 +101,8 @@ class BaseTranslator(ABC):
     def refuse(self, kind: Kind, status: int, said: str, wait: float | None) -> LLMError:
         """Return the error of a refused request: the words of the service, and the seconds that it asks to wait."""
         reason = self.hide(said or "no reason given", LONGEST_REASON).rstrip(".")
-        remedy = f"Try again in {wait:g} s." if wait and kind.error is not QuotaExceededError else kind.remedy
+        waits = wait and wait <= LONGEST_WAIT and kind.error is not QuotaExceededError
+        remedy = f"Try again in {wait:g} s." if waits else kind.remedy
         return self.make(kind.error, f"{status}: {reason}", remedy, status_code=status, retry_after=wait)
 
 
