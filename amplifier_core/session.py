@@ -184,6 +184,7 @@ class AmplifierSession:
     async def execute(self, prompt: str) -> str:
         """Run one turn and return its final text; an uninitialised session is initialised first.
 
+        Await each turn before the next one: two at once mix their messages in one history.
         The orchestrator's exceptions are raised, without the secrets in their texts (`utils.secrets`). Raises
         `NoProviderMounted` (a `RuntimeError`) without a provider, and `TypeError` for a prompt that is not text.
         """
