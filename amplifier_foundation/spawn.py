@@ -151,6 +151,15 @@ async def spawn_bundle(
     background: Literal[True],
     **options: Unpack[SpawnOptions],
 ) -> SpawnHandle: ...
+@overload
+async def spawn_bundle(
+    bundle: PreparedBundle | Bundle | str,
+    instruction: str,
+    parent_session: AmplifierSession,
+    *,
+    background: bool,
+    **options: Unpack[SpawnOptions],
+) -> SpawnResult | SpawnHandle: ...
 async def spawn_bundle(
     bundle: PreparedBundle | Bundle | str,
     instruction: str,

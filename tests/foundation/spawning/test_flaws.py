@@ -46,8 +46,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
+from inspect import signature
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_overloads
 from weakref import ReferenceType, ref
 
 import pytest
@@ -593,6 +594,11 @@ async def test_a_name_is_no_list_of_modules_to_inherit(option: str, parent: Pare
     options: Any = {option: "tool-bash-x"}
     with pytest.raises(TypeError, match=rf"{option}: must be True, False or a list of modules, .*\['tool-bash-x'\]"):
         await spawn_bundle(echo, "hello", parent, **options)
+
+
+def test_a_program_may_choose_the_background_as_it_runs() -> None:
+    choices = [signature(each).parameters["background"].annotation for each in get_overloads(spawn_bundle)]
+    assert choices == ["Literal[False]", "Literal[True]", "bool"]
 
 
 async def test_an_instruction_that_is_no_text_is_refused_before_anything_is_made(
