@@ -277,9 +277,9 @@ def _check_task(task: Task) -> None:
     if task.budget is not None and Limits.of(task.budget) is None:
         raise FlowError(INVALID, "its budget names no limit: give usd, tokens, turns or seconds", task.id)
     for name in ("retries", "max_schema_retries"):
-        if not 0 <= getattr(task, name) <= 100:
+        if not isinstance(getattr(task, name), int) or not 0 <= getattr(task, name) <= 100:
             raise FlowError(INVALID, f"{name} must be from 0 to 100", task.id)
-    if task.timeout is not None and task.timeout <= 0:
+    if task.timeout is not None and (not isinstance(task.timeout, (int, float)) or task.timeout <= 0):
         raise FlowError(INVALID, "timeout must be above 0 seconds", task.id)
     if isinstance(task.output_schema, dict):
         _check_schema(task)

@@ -7,6 +7,7 @@ import logging
 import threading
 from dataclasses import fields, replace
 from datetime import UTC, datetime
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplifier_core.errors import InvalidSessionId, SessionConflict, SessionExists, SessionNotFound
@@ -32,10 +33,16 @@ _PARENT, _SOURCE = "missing_parent", "missing_source"
 
 
 def as_session_store(storage: SessionStore | SessionStorage) -> SessionStore:
-    """Return `storage` itself, or an adapter for a small one."""
-    if isinstance(storage, SessionStorage) and not isinstance(storage, SessionStore):
-        return SessionStorageAdapter(storage)
-    return storage
+    """Return `storage` itself, or an adapter for a small one. Raises `TypeError` for what is neither."""
+    name = type(storage).__name__
+    if not hasattr(storage, "create") and not isinstance(storage, SessionStorage):
+        raise TypeError(f"{name} is no storage: it needs the methods save, load and exists, or those of SessionStore")
+    if not isinstance(storage, SessionStorage) or isinstance(storage, SessionStore):
+        return storage
+    for method in ("save", "load", "exists"):
+        if iscoroutinefunction(getattr(storage, method)):
+            raise TypeError(f"{name}.{method} must not be async: it is called in a thread")
+    return SessionStorageAdapter(storage)
 
 
 class SessionStorageAdapter:

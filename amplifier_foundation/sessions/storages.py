@@ -7,15 +7,15 @@ of the config stands for a kept key.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from amplifier_core.errors import AmplifierError, StoreError
+from amplifier_core.errors import AmplifierError, StoreError, StoreUnavailable
 from amplifier_core.storage import Inbox, SessionStore
 
 from ..paths import data_home, make_private
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from amplifier_core.plugins import Plugins
@@ -50,21 +50,30 @@ def open_store(
     """Open `storage` (a name, or `{name, config}`), else the storage of the settings, else `storage-sqlite`.
 
     It keeps its files in the data folder, or at `path`. A small `SessionStorage` is adapted. Raises
-    `UnknownName` for a storage that is not installed, `StorageConfigError`, `StoreUnavailable`, `SettingsError`.
+    `UnknownName` for a storage that is not installed, `StorageConfigError`, `StoreUnavailable`, `StorageUnsuitable` for
+    one whose factory is faulty, `SettingsError`, and `TypeError` for a `storage` without a name.
     """
     choice = _choose(storage)
     factory = plugins.storages.get(choice.name)
+    config = _config_of(choice, path)
+    place = config.get("path") or config["folder"]
     try:
-        store = factory(_config_of(choice, path))
-    except (TypeError, ValueError) as error:
-        if not choice.config or isinstance(error, AmplifierError):
-            raise
-        raise StorageConfigError(choice.name, str(error)) from error
+        store = factory(config)
+    except AmplifierError:
+        raise
+    except Exception as error:
+        if choice.config and isinstance(error, (TypeError, ValueError)):
+            raise StorageConfigError(choice.name, str(error)) from error
+        kind = StoreUnavailable if isinstance(error, OSError) else StorageUnsuitable
+        raise kind(place, f"{choice.name} failed: {type(error).__name__}: {error}") from error
     if isinstance(store, SessionStore):
         return store
     from .session_storage import as_session_store  # the adapter needs asyncio
 
-    return as_session_store(store)
+    try:
+        return as_session_store(store)
+    except TypeError as error:
+        raise StorageUnsuitable(place, f"{choice.name} opened no storage: {error}") from error
 
 
 def open_administration(plugins: Plugins, storage: str | Mapping[str, Any] | None = None) -> StoreAdministration:
@@ -150,4 +159,8 @@ def _choose(storage: str | Mapping[str, Any] | None) -> Choice:
         from ..settings import read_settings
 
         storage = cast("str | Mapping[str, Any]", read_settings().get("storage"))
-    return Choice(storage) if isinstance(storage, str) else Choice(storage["name"], storage.get("config") or {})
+    if isinstance(storage, str):
+        return Choice(storage)
+    if not isinstance(storage, Mapping) or not isinstance(storage.get("name"), str):
+        raise TypeError(f"storage: give a name, or a mapping with a name and a config, not {storage!r}")
+    return Choice(storage["name"], storage.get("config") or {})

@@ -331,8 +331,11 @@ async def converse(
 
     A storage with `save`, `load` and `exists` is enough for a `store`; of a session in it, `SessionRecord(its id)` is
     enough to `resume` it. It is `open_conversation` for one turn. Raises the errors of the orchestrator; the session is
-    stored as failed then, and can be resumed. Raises `TypeError` for a prompt that is not text.
+    stored as failed then, and can be resumed. Raises `TypeError` for a prompt that is not text, an id in place of a
+    record, or a store that is none.
     """
+    if isinstance(resume, str):
+        raise TypeError(f"resume: give the record of a session, not its id: SessionRecord({resume!r})")
     async with open_conversation(
         bundle, store, plugins, resume=resume, working_dir=working_dir, observe=observe
     ) as conversation:

@@ -276,6 +276,9 @@ class Turn:
             raise
         finally:
             self.stream.end()
+        if not hasattr(response, "content"):
+            answer = type(response).__name__
+            raise TypeError(f"provider '{self.provider_name}' must answer with a ChatResponse, not with {answer}")
         if PROVIDER_RESPONSE in heard:
             about = {**self._place(), "response": response, "usage": _dump_usage(response)}
             await self.signals.emit(PROVIDER_RESPONSE, about)

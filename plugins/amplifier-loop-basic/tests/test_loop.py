@@ -69,6 +69,12 @@ async def test_a_prompt_that_a_hook_makes_something_else_than_text_is_not_stored
     assert room.history() == []
 
 
+@pytest.mark.parametrize("answer", [None, {"content": "hello"}])
+async def test_an_answer_that_is_no_response_is_told_with_its_provider(room: Any, answer: Any) -> None:
+    with pytest.raises(TypeError, match=r"provider 'model' must answer with a ChatResponse, not with (NoneType|dict)"):
+        await room.run("go", answer)
+
+
 async def test_only_so_many_calls_of_one_response_run_at_the_same_time_and_the_others_wait(room: Any) -> None:
     running, most, order = 0, 0, []
 

@@ -6,7 +6,7 @@ import asyncio
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -339,6 +339,8 @@ def test_the_last_json_in_an_answer_counts(text: str, found: Any) -> None:
     ("task", "told"),
     [
         (Task("b", agent="self", prompt="{a} {input.x}"), r"names \{a\}; it has only: input\. Others come with deps"),
+        (Task("b", value=1, timeout=cast("Any", "5")), "timeout must be above 0 seconds"),
+        (Task("b", value=1, retries=cast("Any", "3")), "retries must be from 0 to 100"),
         (Task("b", value=1, needs_approval="{a}?"), r"names \{a\}"),
         (Approval("b", question="{item}?"), r"names \{item\}"),
         (

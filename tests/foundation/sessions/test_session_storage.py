@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -52,6 +52,20 @@ def test_what_is_a_store_already_is_used_as_it_is(files: Files) -> None:
     assert as_session_store(store) is store
     adapter = as_session_store(files)
     assert isinstance(adapter, SessionStorageAdapter) and isinstance(adapter, SessionStore)
+
+
+def test_what_is_no_storage_is_refused_with_what_it_lacks(files: Files) -> None:
+    class SavesAlone:
+        save = files.save
+
+    class Async(Files):
+        async def load(self, session_id: str) -> Any:
+            return super().load(session_id)
+
+    with pytest.raises(TypeError, match="SavesAlone is no storage: it needs the methods save, load and exists"):
+        as_session_store(cast("SessionStore", SavesAlone()))
+    with pytest.raises(TypeError, match=r"Async\.load must not be async: it is called in a thread"):
+        as_session_store(Async(files.folder))
 
 
 async def test_a_spawned_session_is_kept_in_a_small_storage(

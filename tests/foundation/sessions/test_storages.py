@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core import hookimpl
+from amplifier_core.errors import StoreUnavailable
 from amplifier_core.plugins import Plugins
 from amplifier_core.testing import MemoryStore
 from amplifier_foundation import open_inbox, open_store
-from amplifier_foundation.sessions.storages import StorageConfigError
+from amplifier_foundation.sessions.storages import StorageConfigError, StorageUnsuitable
 from amplifier_foundation.settings import InvalidSettings
 
 if TYPE_CHECKING:
@@ -66,6 +67,35 @@ def test_a_configuration_that_the_storage_refuses_is_told_with_the_storage(plugi
     with pytest.raises(StorageConfigError, match="storage-sqlite refuses its configuration: .*'adress'") as caught:
         open_store(plugins, {"name": "storage-sqlite", "config": {"adress": "a"}})
     assert caught.value.storage == "storage-sqlite"
+
+
+@pytest.mark.parametrize(
+    ("opened", "kind", "text"),
+    [
+        (KeyError("pool"), StorageUnsuitable, "storage-own failed: KeyError: 'pool'"),
+        (ConnectionError("refused"), StoreUnavailable, "storage-own failed: ConnectionError: refused"),
+        (None, StorageUnsuitable, "storage-own opened no storage: NoneType is no storage: it needs the methods save,"),
+    ],
+)
+def test_a_storage_that_does_not_open_is_named(opened: Any, kind: type, text: str, plugins: Plugins) -> None:
+    def open_it(config: Any) -> Any:
+        if opened is not None:
+            raise opened
+
+    class Own:
+        @hookimpl
+        def amplifier_register_storage(self, register: Register[StorageFactory]) -> None:
+            register("storage-own", open_it)
+
+    plugins.register(Own(), "own")
+    with pytest.raises(kind, match=text):
+        open_store(plugins, "storage-own")
+
+
+@pytest.mark.parametrize("storage", [{}, {"name": None}, 5])
+def test_a_storage_without_a_name_is_refused(storage: Any, plugins: Plugins) -> None:
+    with pytest.raises(TypeError, match="storage: give a name, or a mapping with a name and a config, not "):
+        open_store(plugins, storage)
 
 
 @pytest.mark.parametrize(

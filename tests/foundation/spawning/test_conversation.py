@@ -96,6 +96,16 @@ async def test_a_prompt_that_is_no_text_leaves_nothing_in_a_session(
     assert (await converse(bundle, "two", store, plugins, resume=first)).output == "You said: two"
 
 
+async def test_an_id_is_no_record_and_nothing_is_no_store(
+    make_bundle: Callable[..., PreparedBundle], store: DurableStore, plugins: Plugins
+) -> None:
+    bundle, wrong = make_bundle("talk", providers=[PLAYBOOK]).bundle, cast("Any", None)
+    with pytest.raises(TypeError, match=r"resume: give the record of a session, not its id: SessionRecord\('s'\)"):
+        await converse(bundle, "one", store, plugins, resume=cast("Any", "s"))
+    with pytest.raises(TypeError, match="NoneType is no storage"):
+        await converse(bundle, "one", wrong, plugins)
+
+
 @pytest.mark.parametrize(("write", "status"), [("create", "interrupted"), ("update", "completed")])
 async def test_a_session_of_a_cancelled_turn_is_not_left_running(
     write: str,
