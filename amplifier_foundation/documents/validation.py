@@ -63,7 +63,7 @@ def unknown_keys(
 
     Ignored are keys without a field in `model`, unless it declares a type for them: those have names of their own.
     """
-    section, known = at_path(data, path), _fields(model)
+    section, known = at_path(data, path), fields_of(model)
     if not isinstance(section, dict):
         return
     unknown, of_others = (name for name in section if name not in known), _type_of_others(model)
@@ -131,11 +131,8 @@ def _to_problem(mistake: _Mistake, model: type[BaseModel], positions: Positions,
     kind = detail["type"]
     place = positions.at(path, key=kind == "extra_forbidden")
     if kind == "extra_forbidden":
-        holder: Any = model
-        for part in mistake.path[:-1]:
-            holder = _inner(_kinds(holder)[0], part)
-        [holder, *_] = _kinds(holder)
-        known = list(_fields(holder)) if _is_model(holder) else []
+        holder = type_at(model, mistake.path[:-1])
+        known = list(fields_of(holder)) if _is_model(holder) else []
         said = getattr(holder, "UNKNOWN", {}).get(path[-1])
         hint = f"; {said}" if said else _suggest(path[-1], known) or f"; known here: {', '.join(known)}"
         return error_at(place, "AMP102", f"unknown key{hint}")
@@ -147,10 +144,22 @@ def _to_problem(mistake: _Mistake, model: type[BaseModel], positions: Positions,
         wanted = " or ".join(_WANTED.get(each["type"]) or each["ctx"]["expected"] for each in (detail, *mistake.others))
         if detail.get("ctx", {}).get("class_name") in ("ModuleEntry", "ProviderEntry", "ToolEntry"):
             wanted += " such as {module: …, config: …}"
-        given = _GIVEN.get(type(detail["input"]), type(detail["input"]).__name__)
-        return error_at(place, "AMP103", f"must be {wanted}, not {given}")
+        return error_at(place, "AMP103", f"must be {wanted}, not {describe_kind(detail['input'])}")
     message = _LIMITS[kind].format(**detail.get("ctx", {})) if kind in _LIMITS else detail["msg"]
     return error_at(place, "AMP104", message.replace("match ^", "match ").removesuffix("$"))
+
+
+def describe_kind(value: Any) -> str:
+    """Return what kind of value it is, for people."""
+    return _GIVEN.get(type(value), type(value).__name__)
+
+
+def type_at(model: type[BaseModel], path: KeyPath) -> Any:
+    """Return the declared type of the value at a path of a model; of a union without None, the first."""
+    found: Any = model
+    for part in path:
+        found = _inner(_kinds(found)[0], part)
+    return _kinds(found)[0]
 
 
 def _kinds(annotation: Any) -> list[Any]:
@@ -165,13 +174,13 @@ def _kinds(annotation: Any) -> list[Any]:
 
 def _inner(annotation: Any, part: int | str) -> Any:
     if _is_model(annotation):
-        field = _fields(annotation).get(str(part))
+        field = fields_of(annotation).get(str(part))
         return field.annotation if field else _type_of_others(annotation)
     inner = get_args(annotation)
     return inner[-1] if inner else Any
 
 
-def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """Return the fields of a model by their written names."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 

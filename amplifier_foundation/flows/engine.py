@@ -207,14 +207,17 @@ class Engine:
         return bool(entry.output)
 
     async def _take_each(self, each: ForEach, scope: Scope) -> bool:
-        found = each.items
+        found, names = each.items, ", ".join(task.id for task in tasks_of(each.body))
         if callable(found):
-            names = ", ".join(task.id for task in tasks_of(each.body))
             found = call(found, self._see(scope), f"the items of the ForEach of {names}")
         elif isinstance(found, str):
             found = at_path(self._see(scope), found.split("."))
         if not isinstance(found, list | tuple):
-            raise FlowError(INVALID, f"the items of a ForEach must be a list, not {type(found).__name__}")
+            from ..documents.validation import describe_kind
+
+            raise FlowError(
+                INVALID, f"the items for each of which {names} runs must be a list, not {describe_kind(found)}"
+            )
         body = self._graph.number_of(each)
         inner = [Scope(scope, body, f"{scope.suffix}#{number}", item=item) for number, item in enumerate(found, 1)]
         if not await self._take_all([(each.body, one) for one in inner], each.max_concurrency):

@@ -241,7 +241,9 @@ def _check(form: type[Form], section: Any, place: str) -> Any:
         if problem["type"] == "extra_forbidden":
             from difflib import get_close_matches
 
-            known = [field.alias or name for name, field in form.model_fields.items()]
+            from ..documents.validation import fields_of, type_at
+
+            known = list(fields_of(type_at(form, problem["loc"][:-1])))
             close = get_close_matches(str(problem["loc"][-1]), known, n=1)
             message = "unknown key; " + (f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known)}")
         raise FlowError(INVALID, f"{place}{f'.{key}' if key else ''}: {message}") from None

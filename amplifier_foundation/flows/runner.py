@@ -62,7 +62,8 @@ async def _take(spawn: Spawn, session: AmplifierSession) -> dict[str, object]:
     record = await store.get(session.session_id)
     graph = Graph(find_workflow(spawn.prepared.bundle, record.metadata[FLOW]["name"]))
     if not record.message_count:  # a run that has begun goes on without an agent that is gone, if its tasks are done
-        check_references(graph.workflow, spawn.prepared.bundle, spawn.plugins)
+        given = {**graph.workflow.input, **record.metadata[FLOW]["input"]}
+        check_references(graph.workflow, spawn.prepared.bundle, spawn.plugins, given)
     agents = AgentSpawner(spawn.prepared, store, spawn.router, spawn.plugins, working_dir=record.project)
     agents.take(session)
     approvals = (

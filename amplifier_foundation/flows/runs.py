@@ -234,9 +234,10 @@ async def _find_record(
             message = f"the workflow has changed since the run {resume} began. Accept that, or begin a new run"
             raise FlowError(CHANGED, message)
         return record
-    check_references(graph.workflow, prepared.bundle, plugins)
+    given = {**graph.workflow.input, **(input or {})}
+    check_references(graph.workflow, prepared.bundle, plugins, given)
     name, project = graph.workflow.name, project_of(working_dir)
-    run_id, given = new_session_id(name), {**graph.workflow.input, **(input or {})}
+    run_id = new_session_id(name)
     metadata = {FLOW: {"name": name, "input": given, "digest": digest_of(describe_workflow(graph.workflow))}}
     record = new_record(prepared, run_id, name=name, project=project, metadata=metadata)
     accounts = list(Tree.below(run_id, prepared.bundle, record.created).accounts)

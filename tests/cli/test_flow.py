@@ -248,9 +248,33 @@ def test_a_run_of_an_older_version_is_drawn_from_its_bundle(folder: Path, capsys
 
 
 @pytest.mark.parametrize(
+    ("value", "kind"), [("1,2,3", "text"), ("5", "a whole number"), ('{"a": 1}', "a mapping"), (None, "nothing")]
+)
+def test_an_input_that_is_no_list_is_said_before_anything_runs(
+    folder: Path, capsys: pytest.CaptureFixture[str], value: str | None, kind: str
+) -> None:
+    each = "{parallel: [{loop: [{for_each: input.n, do: [{id: a, value: 1}]}], until: 'a == a'}]}"
+    may = "{if: input.m, then: [{for_each: input.m, do: [{id: b, value: 1}]}]}"
+    write(folder, ["{id: paid, agent: self, prompt: costs}", each, may])
+    assert invoke(["flow", "run", *([] if value is None else ["-i", f"n={value}"])]) == exits.USAGE
+    told = f"for_each: input.n: it must be a list, not {kind}. Give the input 'n' as JSON: -i 'n=[1, 2, 3]'"
+    assert told in capsys.readouterr().err
+    assert flow(capsys, "list") == []
+    assert flow(capsys, "run", "-i", "n=[1, 2]")["outputs"]["a"] == [1, 1]
+
+
+@pytest.mark.parametrize(
     ("step", "told"),
     [
         ("{id: a, agnt: self, prompt: x}", "workflows.chain.steps[1].agnt: unknown key; did you mean 'agent'?"),
+        (
+            "{id: a, agent: self, prompt: x, budget: {turn: 1}}",
+            "workflows.chain.steps[1].budget.turn: unknown key; did you mean 'turns'?",
+        ),
+        (
+            "{id: a, agent: self, prompt: x, retry_policy: {pause: 1}}",
+            "workflows.chain.steps[1].retry_policy.pause: unknown key; known are first, factor, longest",
+        ),
         ("{id: a}", "task 'a': it has neither an agent nor a value"),
         ("{agent: self, prompt: x}", "workflows.chain.steps[1]: a step has one of id, approval, parallel"),
         (
