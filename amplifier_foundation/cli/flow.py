@@ -277,17 +277,26 @@ async def graph(
     """Draw a workflow of the bundle, or a run with what is done."""
     from ..flows.description import describe_workflow, described_tasks, find_description, tasks_before
     from ..flows.drawing import draw_mermaid, draw_text
+    from ..flows.progress import count_items
     from ..flows.reading import find_workflow
 
     plugins = plugins_of(ctx)
     states: dict[str, str] = {}
+    items: dict[str, tuple[int, int]] = {}
     async with use_store(plugins) as store:
         record = await _find_run_if_any(store, what) if what and bundle_path is None else None
         if record is not None:
             description = find_description(await store.read(record.session_id))
             if description is None:  # the run of an older version
                 description = describe_workflow((await _load(record, plugins, Asking(plugins, trusts)))[0])
-            states = {each.task: each.status for each in await read_entries(store, record)}
+            entries = list(await read_entries(store, record))
+            if record.status != "completed":
+                items = count_items(description, entries, record.metadata["flow"]["input"])
+            at_work = "running" if status_of(record) == "running" else ""
+            states = {
+                each.task: at_work if each.task in items and each.status in ("completed", "skipped") else each.status
+                for each in entries
+            }
         else:
             bundle = await load_bundle_at(bundle_path, plugins, asking=Asking(plugins, trusts))
             description = describe_workflow(find_workflow(bundle, what))
@@ -298,13 +307,13 @@ async def graph(
                 "agent": each.get("agent"),
                 "fork": each.get("fork"),
                 "before": tasks_before(each),
-                "status": states.get(each["id"]),
+                "status": states.get(each["id"]) or None,
             }
             for each in described_tasks(description["steps"])
         ]
         print_json("flow.graph/1", {"workflow": description["name"], "tasks": tasks})
         return
-    for line in (draw_mermaid if shape == "mermaid" else draw_text)(description, states):
+    for line in (draw_mermaid if shape == "mermaid" else draw_text)(description, states, items):
         click.echo(plain(line))
 
 

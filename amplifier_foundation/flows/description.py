@@ -80,6 +80,15 @@ def described_tasks(steps: list[Plain]) -> Iterator[Plain]:
             yield from described_tasks([each for _, below in steps_below(step) for each in below])
 
 
+def certain_steps(steps: list[Plain]) -> Iterator[Plain]:
+    """Yield the tasks, and the steps around others, that are done once whatever happens."""
+    for step in steps:
+        if "sequence" in step or "parallel" in step:
+            yield from certain_steps(step.get("sequence") or step["parallel"])
+        else:
+            yield step
+
+
 def tasks_before(task: Plain) -> list[str]:
     """Return the tasks that a described one depends on, each once."""
     named = (*task.get("depends_on", ()), *task.get("deps", ()), *task.get("needs", {}).values())

@@ -26,12 +26,17 @@ class Row(NamedTuple):
     word: str = ""
 
 
-def draw_text(description: Plain, states: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Yield the lines of a tree; `states` has the status of tasks by id, for their signs."""
+def draw_text(
+    description: Plain, states: Mapping[str, str] | None = None, items: Mapping[str, tuple[int, int]] | None = None
+) -> Iterator[str]:
+    """Yield the lines of a tree; `states` has the status of tasks by id, for their signs.
+
+    `items` are the numbers of done and of all items, for tasks with some left.
+    """
     yield description["name"]
     for margin, step, word in rows_of(description["steps"]):
         sign = f"{SIGNS.get((states or {}).get(step['id'], ''), NOT_DONE)} " if "id" in step and states else ""
-        yield f"{margin} {sign}{word}{title_of(step)}"
+        yield f"{margin} {sign}{word}{title_of(step)}{_share_of(step.get('id'), items)}"
 
 
 def rows_of(steps: list[Plain], margin: str = "", words: list[str] | None = None) -> Iterator[Row]:
@@ -83,9 +88,15 @@ def _limit_of(step: Plain) -> str:
     return f", at most {step['max_concurrency']} at a time" if "max_concurrency" in step else ""
 
 
-def draw_mermaid(description: Plain, states: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Yield the lines of a flowchart: solid arrows for the order, dotted ones for forks."""
-    chart = _Chart(description, states or {})
+def _share_of(task: str | None, items: Mapping[str, tuple[int, int]] | None) -> str:
+    return " {} of {}".format(*items[task]) if task and items and task in items else ""
+
+
+def draw_mermaid(
+    description: Plain, states: Mapping[str, str] | None = None, items: Mapping[str, tuple[int, int]] | None = None
+) -> Iterator[str]:
+    """Yield the lines of a flowchart: solid arrows for the order, dotted ones for forks. See `draw_text`."""
+    chart = _Chart(description, states or {}, items or {})
     chart.add_all(description["steps"], ["start"])
     yield "flowchart TD"
     yield f'  start(["{mermaid_text(description["name"])}"])'
@@ -96,10 +107,11 @@ def draw_mermaid(description: Plain, states: Mapping[str, str] | None = None) ->
 class _Chart:
     """The lines of a Mermaid flowchart."""
 
-    def __init__(self, description: Plain, states: Mapping[str, str]) -> None:
+    def __init__(self, description: Plain, states: Mapping[str, str], items: Mapping[str, tuple[int, int]]) -> None:
         tasks = described_tasks(description["steps"])
         self._names = {task["id"]: f"task{number}" for number, task in enumerate(tasks, 1)}
         self._states = states
+        self._items = items
         self._count = 0
         self.lines: list[str] = []
         self.forks: list[str] = []
@@ -131,7 +143,7 @@ class _Chart:
 
     def _add_task(self, task: Plain, before: list[str]) -> str:
         own, sign = self._names[task["id"]], SIGNS.get(self._states.get(task["id"], ""), "")
-        label = f"{sign} {task['id']}".strip()
+        label = f"{sign} {task['id']}{_share_of(task['id'], self._items)}".strip()
         self.lines.append(f'  {own}["{mermaid_text(label)}<br/>{mermaid_text(kind_of(task))}"]')
         self.lines += [f"  {each} --> {own}" for each in before]
         if "fork" in task:

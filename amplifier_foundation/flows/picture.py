@@ -15,7 +15,7 @@ from .drawing import NOT_DONE, SIGNS, title_of
 from .journal import KEY as FLOW
 from .journal import Entry
 from .layout import LINE, PAD, RETURN, SIGN, Layout, cut, measure
-from .progress import sum_up, text_of
+from .progress import count_items, sum_up, text_of
 from .runs import read_questions
 
 if TYPE_CHECKING:
@@ -51,9 +51,13 @@ async def draw_runs(store: SessionStore, records: Sequence[SessionRecord]) -> di
         waiting = [str(each.metadata["task"]) for each in mine if held_of(each.metadata)]
         waiting += filter(None, map(task_of, asked))
         running = [str(each.metadata["task"]) for each in mine if each.status == "running"]
-        states = {key.partition("#")[0]: "waiting" for key in waiting}
+        progress, left = sum_up(entries), {}
+        if record.status != "completed":
+            left = count_items(description, entries, record.metadata[FLOW]["input"])
+        states = {task: "" for task in left if not progress[task].failed}
+        states |= {key.partition("#")[0]: "waiting" for key in waiting}
         states |= {key.partition("#")[0]: "running" for key in running}
-        pictures[record.session_id] = draw_svg(description, sum_up(entries), states)
+        pictures[record.session_id] = draw_svg(description, progress, states)
     return pictures
 
 

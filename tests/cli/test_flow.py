@@ -74,6 +74,24 @@ def test_a_run_is_listed_shown_and_forked(folder: Path, capsys: pytest.CaptureFi
     assert [each["status"] for each in flow(capsys, "graph", fork)["tasks"]] == ["completed"] * 6
 
 
+def test_a_task_with_items_left_is_not_drawn_as_done(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    each = "{max_concurrency: 1, for_each: input.n, do: [{id: a, agent: self, prompt: '{item}'}]}"
+    write(folder, ["{id: first, value: 1}", each])
+    run = flow(capsys, "run", "-i", "n=[1, 2, 3]")["run"]
+    fork = flow(capsys, "fork", run, "--at", "a#3")["run"]
+    assert [each["status"] for each in flow(capsys, "graph", fork)["tasks"]] == ["completed", None]
+    for shape, told in (("text", "· a  (agent self) 2 of 3\n"), ("mermaid", '["a 2 of 3<br/>')):
+        assert invoke(["flow", "graph", fork, "--format", shape]) == exits.OK
+        assert told in capsys.readouterr().out
+    assert invoke(["session", "tree", fork, "--format", "html"]) == exits.OK
+    [drawn] = re.findall(r'<svg class="flow".*?</svg>', capsys.readouterr().out, re.DOTALL)
+    assert drawn.count("✓") == 1
+    assert flow(capsys, "resume", fork)["outputs"]["first"] == 1
+    assert [each["status"] for each in flow(capsys, "graph", fork)["tasks"]] == ["completed", "completed"]
+    assert invoke(["flow", "graph", fork]) == exits.OK
+    assert "✓ a  (agent self)\n" in capsys.readouterr().out
+
+
 def test_a_run_takes_no_turn_of_a_conversation(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(folder, chain())
     run = flow(capsys, "run")["run"]
