@@ -216,7 +216,7 @@ class Engine:
             from ..documents.validation import describe_kind
 
             raise FlowError(
-                INVALID, f"the items for each of which {names} runs must be a list, not {describe_kind(found)}"
+                INVALID, f"the items of the steps for each ({names}) must be a list, not {describe_kind(found)}"
             )
         body = self._graph.number_of(each)
         inner = [Scope(scope, body, f"{scope.suffix}#{number}", item=item) for number, item in enumerate(found, 1)]

@@ -367,6 +367,13 @@ async def test_a_schema_that_refers_to_something_else_fails_and_nothing_is_fetch
     assert (str(result.error), asked) == (f"TASK_INVALID: task 'a': {told}", [])
 
 
+async def test_items_in_a_branch_that_are_no_list_are_an_error_that_names_the_tasks(run: MakeRun) -> None:
+    step = Branch("input.items != null", ForEach("input.items", Sequence(Task("one", value=1), Task("two", value=2))))
+    result = await run(step, input={"items": "a,b"})
+    assert str(result.error) == "TASK_INVALID: the items of the steps for each (one, two) must be a list, not text"
+    assert (await run(step)).status == "completed"
+
+
 async def test_the_outputs_of_no_items_are_an_empty_list(run: MakeRun, counted: Counted) -> None:
     each = ForEach("input.items", Task("one", value=1))
     after = Branch(
