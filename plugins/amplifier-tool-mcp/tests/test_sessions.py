@@ -100,11 +100,18 @@ def test_a_server_that_is_missing_is_a_line_and_the_session_goes_on(run: Any) ->
 
 
 @pytest.mark.parametrize(
-    ("mode", "why"),
-    [("silent", "it is not ready after 0.2 seconds"), ("exits", "it ended with exit code 3: the key is wrong")],
+    ("mode", "seconds", "why"),
+    [
+        ("silent", 0.2, "it is not ready after 0.2 seconds"),
+        ("exits", 60, "it ended with exit code 3: the key is wrong"),
+    ],
 )
-def test_a_prompt_of_a_server_that_is_missing_is_not_said_to_the_model(run: Any, mode: str, why: str) -> None:
-    said, shown = run("/mcp:one:summarise topic=cats", {"one": scripted(mode)}, start_timeout=0.2, code=exits.FAILED)
+def test_a_prompt_of_a_server_that_is_missing_is_not_said_to_the_model(
+    run: Any, mode: str, seconds: float, why: str
+) -> None:
+    said, shown = run(
+        "/mcp:one:summarise topic=cats", {"one": scripted(mode)}, start_timeout=seconds, code=exits.FAILED
+    )
     assert said == ""
     assert f"amplifier: /mcp:one:summarise of tool-mcp failed: the MCP server 'one' is missing: {why}\n" in shown
 
