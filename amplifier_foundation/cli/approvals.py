@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..background.keys import run_of
-from ..documents.safe_text import exact, one_line, plain
+from ..documents.safe_text import exact, one_line
 from ..operations.approvals import answer_approval, find_approval, read_approvals
 from ..operations.running import list_all_running, status_elsewhere, wake
 from .app import json_option, person, project_here, storage_plugins, use_inbox
@@ -51,8 +51,8 @@ async def list_(ctx: click.Context, as_json: bool) -> None:
                 timestamp(each.created),
                 timestamp(each.expires),
                 _whose(each),
-                one_line(exact(_call(each)), 80),
-                one_line(each.reason, 80),
+                exact(one_line(_call(each), 80)),
+                exact(one_line(each.reason, 80)),
             )
             for each in waiting
         ],
@@ -88,7 +88,7 @@ async def show(ctx: click.Context, its_id: str, as_json: bool) -> None:
     if found.state != "pending":
         facts["until"] = f"it {found.describe_answer()}"
     for name, value in facts.items():
-        click.echo(f"{name}: {plain(value)}")
+        click.echo(f"{name}: {exact(value)}")
     if found.is_kept:
         return
     click.echo("arguments:")
@@ -101,8 +101,8 @@ async def show(ctx: click.Context, its_id: str, as_json: bool) -> None:
         click.echo(f"  {exact(found.preview).replace(chr(10), chr(10) + '  ')}")
     click.echo("last messages:")
     for message in found.messages:
-        click.echo(f"  {message['role']}: {one_line(message['text'], 200)}")
-    click.echo(f"options: {plain(', '.join(found.options))}")
+        click.echo(f"  {message['role']}: {exact(one_line(message['text'], 200))}")
+    click.echo(f"options: {exact(', '.join(found.options))}")
 
 
 @approvals.command(epilog="Example: amplifier approvals approve last --session")
@@ -144,9 +144,9 @@ async def _decide(
     if as_json:
         print_json(f"approvals.{'approve' if state == 'approved' else 'deny'}/1", {**_facts(decided), "runs": runs})
         return
-    click.echo(f"{decided.id[:SHOWN]} {state}: {one_line(exact(_call(decided)), 80)}; its session {when}")
+    click.echo(f"{decided.id[:SHOWN]} {state}: {exact(one_line(_call(decided), 80))}; its session {when}")
     if scope == "always":
-        click.echo(f"added to permissions.allow of your settings: {plain(str(decided.rule))}")
+        click.echo(f"added to permissions.allow of your settings: {exact(str(decided.rule))}")
 
 
 def _when(decided: Approval, *, runs: bool, elsewhere: str) -> str:

@@ -12,7 +12,7 @@ import click
 from amplifier_core.errors import AmplifierError
 from amplifier_core.utils.secrets import redact_text
 
-from ..documents.safe_text import plain_line
+from ..documents.safe_text import exact_line, plain_line
 from ..security.session_mark import is_within_session, refuse_in_session
 from ..security.trust import NotTrusted, check_settings, is_checked, show_place, trust_content, without_project
 
@@ -138,12 +138,12 @@ def show_content(error: NotTrusted) -> None:
         click.echo(f"{shown} is not trusted yet. It would run or use:", err=True)
         click.echo(f"  {'file':12} {plain_line(content.place)}", err=True)
         for label, text in content.lines:
-            click.echo(f"  {plain_line(label):12} {plain_line(text)[:LONGEST]}", err=True)
+            click.echo(f"  {plain_line(label):12} {exact_line(text, LONGEST)}", err=True)
         return
     click.echo(f"{shown} has changed since it was trusted:", err=True)
     lines = list(diff(content, error.changed))
     for line in lines[:MAX_LINES]:
-        click.echo(plain_line(redact_text(line))[:LONGEST], err=True)
+        click.echo(exact_line(redact_text(line), LONGEST), err=True)
     if len(lines) > MAX_LINES:
         click.echo(f"… and {len(lines) - MAX_LINES} more lines", err=True)
 

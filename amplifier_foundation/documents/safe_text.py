@@ -29,8 +29,14 @@ def plain_line(text: str) -> str:
 
 
 def exact(text: str) -> str:
-    """Return `text` as `plain` does, with characters that do not show as escapes: a person decides by it."""
+    """Return `text` as `plain` does, with characters that do not show as escapes, for a person who decides by it."""
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), plain(text))
+
+
+def exact_line(text: str, length: int) -> str:
+    """Return `text` as `exact` does, as one line of at most `length` characters; a longer one ends with `…`."""
+    line = exact(text).replace("\n", "\\n")
+    return line if len(line) <= length else line[: length - 1] + "…"
 
 
 def one_line(text: str, length: int, hide: Callable[[str], str] = redact_text) -> str:

@@ -478,6 +478,16 @@ def test_a_session_delegates_to_trusted_bundles_only(
     assert ran(stranger) == "first"
 
 
+def test_a_line_of_a_change_hides_nothing(stranger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    invoke(["trust", "-y"])
+    with (stranger / "own.py").open("a") as own:
+        own.write(f"x = 1{' ' * 300}; evil()\ny\u3164 = 2\n")
+    capsys.readouterr()
+    _, _, err = said(capsys, "trust", "-y")
+    assert [line[-1] for line in err.splitlines() if line.startswith("+x = 1")] == ["…"]
+    assert r"+y\u3164 = 2" in err.splitlines()
+
+
 def test_a_person_at_a_terminal_is_asked(stranger: Path, terminals: Any) -> None:
     terminal = terminals("run", "hello")
     shown = terminal.until(r"Trust it\? \[y/N\]: ")
