@@ -6,7 +6,6 @@ import asyncio
 import json
 from dataclasses import field, replace
 from datetime import timedelta
-from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
 
 from amplifier_core.frozen import slotted
@@ -172,12 +171,9 @@ class ApprovalInbox:
         options = call.options
         if not is_known:  # it may run other files the next time
             options = [each for each in options if not each.startswith((SESSION, ALWAYS))]
-        exact = call_hash(call.tool, call.arguments)
-        shown = [call.preview] if call.preview else []
-        about = json.dumps([call.session_id, call.key, exact, self.digest, scripts, *shown])
         now = self.clock.now()
-        return Approval(
-            id=sha256(about.encode()).hexdigest()[:12],
+        asked = Approval(
+            id="",
             state="pending",
             project=self.delivery.project,
             queue=self.delivery.queue,
@@ -185,7 +181,7 @@ class ApprovalInbox:
             session_id=call.session_id,
             tool=call.tool,
             arguments=json.loads(json.dumps(call.arguments, default=repr)),
-            call_hash=exact,
+            call_hash=call_hash(call.tool, call.arguments),
             key=call.key,
             question=call.question,
             reason=call.reason,
@@ -194,8 +190,8 @@ class ApprovalInbox:
             options=options,
             created=now,
             expires=now + timedelta(seconds=self.lifetime),
-            digest=self.digest,
         )
+        return replace(asked, id=asked.make_id(self.digest))
 
 
 def _find_change(before: Approval, after: Approval) -> str:

@@ -14,15 +14,18 @@ the newest answers stay for a while, without the arguments.
 from __future__ import annotations
 
 import fcntl
+import json
 from contextlib import asynccontextmanager
 from dataclasses import field, replace
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_core.errors import AmplifierError, SessionConflict
 from amplifier_core.frozen import frozen
 from amplifier_core.permissions.gate import ALWAYS, ONCE, SESSION
 
+from ..documents.dicts import known_members
 from ..paths import data_home, make_private
 from .giving_back import make_due
 from .store_clock import clock_of
@@ -74,8 +77,6 @@ class Approval:
     options: list[str]
     created: datetime
     expires: datetime
-    digest: str = ""
-    """Of the bundle that asks; '' in one of an earlier version."""
     scripts: Mapping[str, str] = field(default_factory=dict)
     """The hash of each file that a word of its command names."""
     preview: str = ""
@@ -93,7 +94,7 @@ class Approval:
     def from_dict(cls, data: Mapping[str, Any]) -> Approval:
         """Read the output of `to_dict`."""
         times = {name: datetime.fromisoformat(data[name]) for name in _TIMES if data.get(name)}
-        return cls(**{**data, **times})
+        return cls(**known_members(cls, {**data, **times}))
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data for JSON."""
@@ -106,7 +107,13 @@ class Approval:
 
     def is_of(self, digest: str) -> bool:
         """Return whether a bundle with this digest asks the same; a changed one asks anew."""
-        return self.digest in ("", digest)
+        return self.id == self.make_id(digest)
+
+    def make_id(self, digest: str) -> str:
+        """Return the id that it has when a bundle with this digest asks."""
+        shown = [self.preview] if self.preview else []
+        about = [self.session_id, self.key, self.call_hash, digest, self.scripts, *shown]
+        return sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
     def rule(self) -> str | None:

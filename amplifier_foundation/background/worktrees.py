@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.frozen import slotted
 from amplifier_core.utils.secrets import redact_text
 
+from ..documents.dicts import known_members
 from ..documents.files import write_whole
 from ..paths import data_home, make_private
 from .branch_names import choose_branch
@@ -99,9 +100,13 @@ class Worktree:
         return {"path": self.path, "base": self.base, "branch": self.branch, **done, **reason}
 
     def save(self) -> None:
-        """Write the note, durable on return."""
+        """Write the note, durable on return. A version without `left_out` reads it while there is nothing left out."""
         make_private(_home())
-        write_whole(_note_of(self.session_id), json.dumps(asdict(self)))
+        note = asdict(self)
+        if not self.left_out:
+            for each in (note, note["result"] or {}):
+                each.pop("left_out", None)
+        write_whole(_note_of(self.session_id), json.dumps(note))
 
     @property
     def _above(self) -> Git:
@@ -295,8 +300,10 @@ def read_worktree(session_id: str) -> Worktree | None:
         noted = json.loads(_note_of(session_id).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    result = noted.pop("result")
-    return Worktree(**noted, result=Result(**result) if result is not None else None)
+    worktree = Worktree(**known_members(Worktree, noted))
+    if noted["result"] is not None:
+        worktree.result = Result(**known_members(Result, noted["result"]))
+    return worktree
 
 
 def renew_note(session_id: str, project: str, known: Mapping[str, Any]) -> Worktree | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,6 +35,12 @@ def at_path(data: Any, path: Iterable[object]) -> Any:
     for part in path:
         data = data.get(part) if isinstance(data, dict) else None
     return data
+
+
+def known_members(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members of stored data that are fields of a dataclass: a later version may have written others."""
+    names = {each.name for each in fields(kind)}
+    return {name: value for name, value in data.items() if name in names}
 
 
 def set_nested(data: MutableMapping[str, Any], path: str | Sequence[str], value: Any) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_core.frozen import frozen
 
+from ..documents.dicts import known_members
 from .description import digest_of, find_description
 
 if TYPE_CHECKING:
@@ -59,7 +60,9 @@ class Entry:
     def of_message(cls, message: Message) -> Entry | None:
         """Return the entry in a message; None: it has none."""
         told = (message.get("metadata") or {}).get(KEY)
-        return cls(**told) if isinstance(told, dict) and told.keys() <= cls.__dataclass_fields__.keys() else None
+        if not isinstance(told, dict) or not {"key", "task", "status"} <= told.keys():
+            return None
+        return cls(**known_members(cls, told))
 
 
 class Journal:

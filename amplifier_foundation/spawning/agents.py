@@ -18,6 +18,7 @@ from amplifier_core.frozen import frozen, slotted
 from amplifier_core.transcript import Transcript
 
 from ..bundle.preferences import ProviderPreference, prefer_providers_with_resolution
+from ..documents.dicts import known_members
 from ..documents.local_paths import is_remote
 from ..paths import project_of
 from ..sessions.documents import SessionDocuments
@@ -76,8 +77,7 @@ class Terms:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Terms:
         """Read the output of `to_dict`."""
-        names = {field.name for field in fields(cls)}
-        return cls(**{name: value for name, value in data.items() if name in names})
+        return cls(**known_members(cls, data))
 
 
 @slotted

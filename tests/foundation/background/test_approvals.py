@@ -15,7 +15,7 @@ from amplifier_core.errors import SessionConflict
 from amplifier_core.storage import DurableStore, PromptDeliveries
 from amplifier_core.testing import MemoryStore, VirtualClock
 from amplifier_core.testing.shared_memory_store import SharedMemoryStore
-from amplifier_foundation.background.approvals import decide, read_all, settle
+from amplifier_foundation.background.approvals import decide, read_all, read_approvals, settle
 from amplifier_foundation.sessions.history import text_of
 
 OpenBench = Callable[..., Any]
@@ -150,6 +150,22 @@ async def test_a_store_that_cannot_make_a_delivery_due_is_asked_now_and_then(
         await decide(store, asked, "denied", said="too dear", now=bench.clock.now())
         await bench.until("completed", step=5)
         assert "the user denied this call: too dear" in await answer_of(bench)
+
+
+async def test_the_version_before_reads_a_question_and_members_of_a_later_one_are_left_out(
+    open_bench: OpenBench, paying: dict[str, Any]
+) -> None:
+    known = set(
+        "id state project queue delivery_id session_id tool arguments call_hash key question reason options created "
+        "expires scripts preview messages answer said decided".split()
+    )
+    async with open_bench(**paying) as bench:
+        asked = await ask(bench)
+        place = (asked.project, f"{asked.queue}#approvals")
+        [(its_id, stored)] = (await bench.store.trigger_state(*place)).items()
+        assert (its_id, stored.keys()) == (asked.id, known)
+        await bench.store.save_trigger_state(*place, {its_id: {**stored, "later": 1}}, merge=True)
+        assert await read_approvals(bench.store, asked.project, asked.queue) == {asked.id: asked}
 
 
 async def test_what_is_not_asked_about_leaves_nothing_in_the_inbox(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from datetime import UTC, datetime
@@ -156,6 +157,24 @@ async def test_a_session_whose_note_alone_was_removed_loses_nothing(
         await worker.drain(up)
     assert_nothing_is_left(repository, home)
     assert repository.read("b.txt") == "hello\n"
+
+
+async def test_the_version_before_reads_a_note_and_members_of_a_later_one_are_left_out(
+    repository: Repository, worker: Worker, home: Path
+) -> None:
+    known = "session_id project top repository common prefix branch base is_ready commit result"
+    delivery = await worker.leave_unfinished("b.txt", "hello")
+    worktree = read_worktree(str(delivery.session_id))
+    assert worktree is not None
+    worktree.commit_changes("work")
+    result = worktree.settle()
+    [note] = (home / "worktrees").glob("*.json")
+    stored = json.loads(note.read_text())
+    assert stored.keys() == set(known.split())
+    assert stored["result"].keys() == {"branch", "commit", "merged", "conflicts", "reason"}
+    note.write_text(json.dumps({**stored, "later": 1, "result": {**stored["result"], "later": 1}}))
+    worktree = read_worktree(str(delivery.session_id))
+    assert worktree is not None and worktree.result == result
 
 
 async def test_a_start_sweeps_half_written_notes_that_are_old(worker: Worker, home: Path) -> None:

@@ -248,3 +248,10 @@ async def test_a_wrong_key_is_not_tried_again(
     result = await run_trying("key", make_bundle, store, plugins, tmp_path, task)
     assert result.error is not None and "it said no" in str(result.error)
     assert len(await store.find(f"{result.run_id}-a")) == 1
+
+
+def test_an_entry_of_a_later_version_is_read_without_what_is_unknown() -> None:
+    message = Entry("a", "a", "completed", output=1).to_message()
+    message["metadata"]["flow"]["later"] = 1
+    assert Entry.of_message(message) == Entry("a", "a", "completed", output=1)
+    assert Entry.of_message({"role": "assistant", "content": "", "metadata": {"flow": {"later": 1}}}) is None
