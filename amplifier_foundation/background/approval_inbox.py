@@ -75,11 +75,20 @@ class ApprovalInbox:
         return waiting if not self._before and all(each.is_of(self.digest) for each in waiting) else []
 
     async def end_attempt(self) -> list[Approval]:
-        """Return the questions to wait for after an attempt that was held; the answers before it are used up."""
-        found = await self.read()
-        used = {each.id: replace(each, state="used") for each in found if each.is_decided and each.id in self._before}
-        await save(self.store, self.delivery.project, self.delivery.queue, used)
-        return [each for each in found if each.state == "pending"]
+        """Return the questions to wait for after an attempt that was held; the answers before it are used up.
+
+        The questions of another bundle are void: the attempt has asked its own.
+        """
+        found, now = await self.read(), self.clock.now()
+        waiting = [each for each in found if each.state == "pending"]
+        changes = {
+            each.id: replace(each, state="used") for each in found if each.is_decided and each.id in self._before
+        }
+        for each in waiting:
+            if not each.is_of(self.digest):
+                changes[each.id] = replace(each, state="void", said="the bundle has changed", decided=now)
+        await save(self.store, self.delivery.project, self.delivery.queue, changes)
+        return [each for each in waiting if each.id not in changes]
 
     async def forget(self) -> None:
         """Forget the approvals of a finished delivery, but for the answers."""

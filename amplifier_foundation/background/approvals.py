@@ -131,7 +131,8 @@ class Approval:
     def describe_answer(self) -> str:
         """Return what became of it, and when; "is asked" for a pending one."""
         if self.state == "void":
-            return f"is void since {self.decided:%Y-%m-%d %H:%M} UTC: {self.said}, so the call is asked about anew"
+            since = f"is void since {self.decided:%Y-%m-%d %H:%M} UTC"
+            return f"{since}: {self.said}, so the call is asked about anew, if at all"
         if self.decided is None:
             return "is asked" if self.state == "pending" else f"is {self.outcome} already"
         chosen = f' ("{self.answer}")' if self.answer else f" ({self.said})" if self.said else ""

@@ -33,7 +33,7 @@ class Pay:
 
 async def mount(coordinator, config):
     async def ask(event, data):
-        if data["tool_input"]["amount"] == 0:
+        if data["tool_input"]["amount"] == (config or {}).get("free", 0):
             return None
         return HookResult(action="ask_user", approval_prompt="Pay?", approval_options=["Allow", "Deny"])
 
@@ -155,15 +155,13 @@ async def test_a_store_that_cannot_make_a_delivery_due_is_asked_now_and_then(
 async def test_the_version_before_reads_a_question_and_members_of_a_later_one_are_left_out(
     open_bench: OpenBench, paying: dict[str, Any]
 ) -> None:
-    known = set(
-        "id state project queue delivery_id session_id tool arguments call_hash key question reason options created "
-        "expires scripts preview messages answer said decided".split()
-    )
+    known = "id state project queue delivery_id session_id tool arguments call_hash key question reason options"
+    later = "created expires scripts preview messages answer said decided"
     async with open_bench(**paying) as bench:
         asked = await ask(bench)
         place = (asked.project, f"{asked.queue}#approvals")
         [(its_id, stored)] = (await bench.store.trigger_state(*place)).items()
-        assert (its_id, stored.keys()) == (asked.id, known)
+        assert (its_id, stored.keys()) == (asked.id, {*known.split(), *later.split()})
         await bench.store.save_trigger_state(*place, {its_id: {**stored, "later": 1}}, merge=True)
         assert await read_approvals(bench.store, asked.project, asked.queue) == {asked.id: asked}
 
@@ -249,3 +247,26 @@ async def test_a_changed_bundle_asks_anew_and_says_why(
         await decide(bench.store, anew, "approved", now=bench.clock.now())
         await bench.until("completed", step=1)
         assert await answer_of(bench) == "paid 7"
+
+
+async def test_a_question_that_a_changed_bundle_no_longer_asks_is_void(
+    open_bench: OpenBench, paying: dict[str, Any]
+) -> None:
+    more = {"when": {"tool": "pay", "output": "paid 7"}, "call": {"tool": "pay", "input": {"amount": 9}}}
+    paying["providers"][0]["config"]["rules"].insert(0, more)
+    async with open_bench(**paying) as bench:
+        asked = await ask(bench)
+    paying["tools"][0]["config"] = {"free": 7}
+    async with open_bench(**paying) as bench:
+        await bench.start()
+        await bench.until("held")
+        void, anew = sorted(await read_all(bench.store, bench.clock.now()), key=lambda each: each.state == "pending")
+        assert (void.id, void.state, void.said) == (asked.id, "void", "the bundle has changed")
+        assert (anew.state, anew.arguments) == ("pending", {"amount": 9})
+        for answer in ("approved", "denied"):
+            with pytest.raises(SessionConflict, match="is void since .* UTC: the bundle has changed, so the call is"):
+                await decide(bench.store, asked, answer, now=bench.clock.now())  # type: ignore[arg-type]
+    async with open_bench(**paying) as bench:
+        await bench.start()  # makes nothing due: the question is that of this bundle
+        [waiting] = await bench.deliveries()
+        assert (waiting.epoch, waiting.available_at) == (2, anew.expires)
