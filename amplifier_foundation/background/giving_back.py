@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 POSTPONED = "postponed: "
 """The beginning of the reason of a delivery that waits for a budget or a plugin."""
+_SPENT = ", and no request begins beyond that. "
+"""In the reason of one that waits for a budget since an earlier version, which wrote no such beginning."""
 MOST_POSTPONED = 10_000
 """The newest waiting deliveries in which a start looks for postponed ones."""
 
@@ -31,11 +33,17 @@ async def make_due(store: DurableStore, delivery_id: str, now: datetime | None =
     return isinstance(store, PromptDeliveries) and await store.make_due(delivery_id, now=now)
 
 
+def is_postponed(delivery: Delivery) -> bool:
+    """Return whether a delivery waits for a budget or a plugin."""
+    reason = delivery.reason or ""
+    return delivery.state == "pending" and (reason.startswith(POSTPONED) or _SPENT in reason)
+
+
 async def resume_postponed(store: DurableStore, project: str, queue: str, now: datetime) -> set[str]:
     """Make postponed deliveries due: the budget or the plugin may have changed, and postpones them again if not.
 
     Return the ids of those that the store cannot make due before their time.
     """
     waiting = await store.deliveries(project=project, queue=queue, state="pending", limit=MOST_POSTPONED)
-    postponed = [each for each in waiting if (each.reason or "").startswith(POSTPONED) and each.available_at > now]
+    postponed = [each for each in waiting if is_postponed(each) and each.available_at > now]
     return {each.delivery_id for each in postponed if not await make_due(store, each.delivery_id, now)}

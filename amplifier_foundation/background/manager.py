@@ -349,7 +349,7 @@ class BackgroundSessionManager:
     def wake(self, name: str | None = None) -> None:
         """Have a background session, or all, look for events of other processes. Raises `SessionNotFound`."""
         for background in self._sessions.values() if name is None else [self._find(name)]:
-            background.wake.set()
+            background.look_again()
 
     async def stop_all(self, *, grace: float = 10.0) -> None:
         """Stop every background session, all at once."""

@@ -189,6 +189,12 @@ class BackgroundSessionState:
         """Return whether that is its id, its name, or the name of its queue."""
         return name in (self.session_id, self.config.name, self.queue)
 
+    def look_again(self) -> None:
+        """Have the workers look for events now; where a spent budget holds them, an event is tried all the same."""
+        if self.allowance.until is not None:
+            self.allowance.until = self.clock.now()
+        self.wake.set()
+
     def cancel_replaced(self, by: Delivery) -> None:
         """Cancel the work on other deliveries of the same key: `by` takes their place."""
         for each in list(self.running.values()):

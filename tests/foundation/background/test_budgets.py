@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,11 @@ import pytest
 
 from amplifier_core.testing import VirtualClock
 from amplifier_foundation.background.budgets import BUDGET
+from amplifier_foundation.operations.acting import Actor
+from amplifier_foundation.operations.deliveries import retry_deliveries
 
 OpenBench = Callable[..., Any]
+ANN = Actor("ann", "command line")
 LATE = datetime(2026, 1, 1, 23, 55, tzinfo=UTC)
 """Five minutes before a midnight: a clock wakes all that sleeps at each second of the way."""
 
@@ -67,6 +70,62 @@ async def test_a_daily_budget_that_is_spent_holds_events_until_midnight(open_ben
         await bench.clock.advance(1)
         await bench.until("completed", count=4)
         assert bench.statuses() == {"queue": "running"}
+
+
+def make_clock() -> VirtualClock:
+    """Return a clock on which it is later than on that of the command line: what is due there is due here."""
+    return VirtualClock((datetime.now(UTC) + timedelta(days=1)).replace(hour=12))
+
+
+async def test_a_retry_tries_an_event_that_waits_for_a_budget_which_is_still_spent(
+    open_bench: OpenBench, priced: Any
+) -> None:
+    async with open_bench(clock=make_clock(), providers=priced()) as bench:
+        await bench.start(budget={"tokens": 100, "per": "day"}, max_attempts=1)
+        bench.trigger.feed(1)
+        await bench.until("completed")
+        for count in (1, 2):
+            bench.trigger.feed(count + 1)
+            await bench.until("accepted", count=count + 1)
+            await bench.until("postponed")
+        _, waiting, _ = await bench.deliveries()
+        assert (await retry_deliveries(bench.store, ANN, [waiting])).conflicts == []
+        bench.manager.wake("queue")
+        await bench.until("postponed", count=2)
+        await bench.holds(lambda: bench.statuses() == {"queue": "degraded"})
+        assert bench.kinds().count("started") == 1
+        assert await bench.states() == ["done", "pending", "pending"]
+        assert (await bench.deliveries())[1].available_at == waiting.available_at
+
+
+@pytest.mark.parametrize("retries", [False, True])
+async def test_an_event_that_an_earlier_version_had_wait_for_a_budget_is_taken_up(
+    open_bench: OpenBench, priced: Any, retries: bool
+) -> None:
+    fields: dict[str, Any] = {"budget": {"tokens": 100, "per": "day"}}
+    async with open_bench(clock=make_clock(), providers=priced()) as bench:
+        await bench.start(**fields)
+        bench.trigger.feed(1)
+        await bench.until("completed")
+        bench.trigger.feed(2)
+        await bench.until("postponed")
+    _, waiting = await bench.deliveries()
+    place, how = (waiting.project, waiting.queue), {"owner": "o", "lease": 60.0, "session_id": "s"}
+    claimed = await bench.store.claim(*place, **how, now=waiting.available_at)
+    reason = str(waiting.reason).removeprefix("postponed: ")
+    await bench.store.nack(claimed, reason=reason, available_at=waiting.available_at, counted=False)
+    _, waiting = await bench.deliveries()
+    if retries:
+        assert [each.delivery_id for each in (await retry_deliveries(bench.store, ANN, [waiting])).due] == [
+            waiting.delivery_id
+        ]
+    else:
+        async with open_bench(clock=VirtualClock(bench.clock.now()), providers=priced()) as bench:
+            await bench.start(**fields)
+            await bench.clock.advance(5)
+            await bench.until("postponed")
+            await bench.holds(lambda: not any(row["running"] for row in bench.manager.get_status().values()))
+            assert await bench.manager.is_idle()
 
 
 async def test_a_restart_does_not_reset_a_daily_budget(open_bench: OpenBench, priced: Any) -> None:
