@@ -76,7 +76,7 @@ class Merge:
             if self.git.find_commit("HEAD") != head:
                 return False
             changed = [make_plain(line).strip() for line in error.problems if line.startswith("\t")]
-            reason = f"uncommitted changes of yours in {_name(changed)}" if changed else str(error)
+            reason = f"uncommitted changes of yours in {name_files(changed)}" if changed else str(error)
             raise NotMerged(reason, changed) from error
 
     def _merge_trees(self, head: str) -> str:
@@ -91,7 +91,7 @@ class Merge:
             raise NotMerged("git is too old to merge; install 2.38 or newer" if old else str(error)) from error
         conflicts = [make_plain(each) for each in said[1:] if each]
         if conflicts:
-            raise NotMerged(f"conflicts in {_name(conflicts)}", conflicts)
+            raise NotMerged(f"conflicts in {name_files(conflicts)}", conflicts)
         return said[0]
 
     def _digest_changes(self, before: str, after: str) -> dict[str, str]:
@@ -125,6 +125,7 @@ class Merge:
         return False
 
 
-def _name(files: list[str]) -> str:
+def name_files(files: list[str]) -> str:
+    """Return the names of the first files, and how many more there are."""
     more = len(files) - MOST_NAMED
     return ", ".join(files[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -26,6 +26,7 @@ from ..sessions.recording import shield_to_completion
 from ..sessions.records import WORKTREE
 from .git import GitError, find_checkout, find_git
 from .worktree_files import WorktreeRemoved
+from .worktree_merges import name_files
 from .worktrees import has_worktree, list_worktrees, plan_worktree, read_worktree, renew_note
 
 if TYPE_CHECKING:
@@ -117,6 +118,9 @@ async def finish_worktree(
             result = await shield_to_completion(_finish(worktree, subject, announce=announce))
     else:
         result = await shield_to_completion(_finish(worktree, subject))
+    if worktree.ignored:
+        text = f"session {worktree.session_id}: git ignores {name_files(worktree.ignored)}, so they are not kept"
+        engine.notify("unversioned", background, text=text)
     spawn.metadata = {**spawn.metadata, WORKTREE: worktree.metadata()}
     return result
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from .worktree_merges import Announce
 
 TRAILER = "Amplifier-Session"
+MOST_TOLD = 100
+"""Names of files in the completion events and in the session's record."""
 SUBJECT = 72
 """Characters of the first line of a commit's message."""
 _IS_SKIPPED = re.compile(r"error: (?:invalid path|unable to add) '|warning: |hint: ")
@@ -55,12 +57,13 @@ class Result:
     reason: str = ""
     """Why it is not merged, where that was asked for."""
     left_out: list[str] = field(default_factory=list)
-    """Files and folders that are not kept: git does not take them. Ignored ones are named when there is no commit."""
+    """Files and folders that are not kept: git does not take them. Ignored ones are not among them."""
 
     def facts(self) -> dict[str, Any]:
         """Return the members of the completion events."""
         done = {"branch": self.branch, "commit": self.commit, "merged": self.merged}
-        return {**done, "conflicts": self.conflicts, "left_out": self.left_out}
+        lost = {"left_out": self.left_out[:MOST_TOLD], "left_out_count": len(self.left_out)}
+        return {**done, "conflicts": self.conflicts[:MOST_TOLD], **lost}
 
 
 @slotted
@@ -82,6 +85,8 @@ class Worktree:
     left_out: list[str] = field(default_factory=list)
     """What the commit does not have; see `Result`."""
     result: Result | None = None
+    ignored: list[str] = field(default_factory=list)
+    """What git ignores, where there is nothing to commit; the note does not have it."""
 
     @property
     def path(self) -> str:
@@ -103,6 +108,7 @@ class Worktree:
         """Write the note, durable on return. A version without `left_out` reads it while there is nothing left out."""
         make_private(_home())
         note = asdict(self)
+        del note["ignored"]
         if not self.left_out:
             for each in (note, note["result"] or {}):
                 each.pop("left_out", None)
@@ -192,7 +198,8 @@ class Worktree:
             tree: str | None = git.run("write-tree").strip()
             if tree == git.run("rev-parse", f"{tip}^{{tree}}").strip():
                 tree = None
-                skipped += git.run(*others, "--ignored", "--directory", "--no-empty-directory").split("\0")
+                ignored = git.run(*others, "--ignored", "--directory", "--no-empty-directory").split("\0")
+                self.ignored = [make_plain(each) for each in ignored if each]
             return tree, [make_plain(each) for each in skipped if each]
         finally:
             index.unlink(missing_ok=True)

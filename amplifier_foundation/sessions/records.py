@@ -121,6 +121,7 @@ def describe_worktree(metadata: Mapping[str, Any]) -> str:
     elif branch:
         said = [f"left branch {branch}" + (f": {worktree['reason']}" if worktree.get("reason") else "")]
     if left_out := worktree.get("left_out"):
-        more = f" and {len(left_out) - MOST_LEFT_OUT} more" if len(left_out) > MOST_LEFT_OUT else ""
+        others = worktree.get("left_out_count", len(left_out)) - MOST_LEFT_OUT
+        more = f" and {others} more" if others > 0 else ""
         said.append(f"not kept by git: {', '.join(left_out[:MOST_LEFT_OUT])}{more}")
     return "; ".join(said)

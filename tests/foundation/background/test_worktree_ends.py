@@ -359,10 +359,27 @@ async def test_work_that_git_keeps_nothing_of_is_named(repository: Repository, w
     )
     files = ("'vendor/y.txt',", "'gen/a.txt', 'gen/b.txt', 'c.log'", "'kept.txt', 'c.log'")
     await worker.handle(*(code.format(each) for each in files))
-    assert [end["left_out"] for end in await worker.ends()] == [["vendor"], ["c.log", "gen/"], []]
+    assert [end["left_out"] for end in await worker.ends()] == [["vendor"], [], []]
     told = [each.facts["worktree"] for each in worker.activities if each.kind == "completed"]
-    assert told[:2] == ["not kept by git: vendor", "not kept by git: c.log, gen/"]
+    assert told[:2] == ["not kept by git: vendor", ""]
     assert told[2].startswith("merged amplifier/")
+    [told] = [each.facts["text"] for each in worker.activities if each.kind == "unversioned"]
+    assert told.partition(": ")[2] == "git ignores c.log, gen/, so they are not kept"
+
+
+async def test_of_many_files_that_git_does_not_take_a_hundred_are_named_and_all_counted(
+    repository: Repository, worker: Worker
+) -> None:
+    code = (
+        "run import pathlib\nodd = pathlib.Path(folder, 'git~1')\nodd.mkdir()\n"
+        "for each in range(200):\n    (odd / f'{each}.o').touch()"
+    )
+    [delivery] = await worker.handle(code)
+    [end] = await worker.ends()
+    assert (len(end["left_out"]), end["left_out_count"]) == (100, 200)
+    assert (await worker.store.get(str(delivery.session_id))).metadata["worktree"]["left_out"] == end["left_out"]
+    [told] = [each.facts["worktree"] for each in worker.activities if each.kind == "completed"]
+    assert told.endswith(", git~1/101.o and 195 more")
 
 
 async def test_a_git_that_hangs_stops_its_session_alone(
