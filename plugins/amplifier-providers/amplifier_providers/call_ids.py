@@ -38,8 +38,8 @@ def with_own_ids(response: ChatResponse, request: ChatRequest) -> ChatResponse:
     return response.model_copy(update={"content": content, "tool_calls": renamed})
 
 
-def with_single_ids(request: ChatRequest, spell: Callable[[str], str]) -> ChatRequest:
-    """Return a request in which each call has an id of its own, as `spell` writes it for the service.
+def with_single_ids(request: ChatRequest, spell: Callable[[str], str] = str) -> ChatRequest:
+    """Return a request in which each call has an id of its own, as `spell` writes it for the service; `str` keeps it.
 
     The results of calls with one id belong to them in their order.
     """

@@ -19,7 +19,7 @@ def request(ids: list[str]) -> ChatRequest:
 
 
 def test_calls_with_one_id_are_numbered_past_the_ids_of_others_and_their_results_follow() -> None:
-    messages = call_ids.with_single_ids(request(["c", "c", "d", "c_3", "c", "d", "c"]), str).messages
+    messages = call_ids.with_single_ids(request(["c", "c", "d", "c_3", "c", "d", "c"])).messages
     ids = [block.id for message in messages[::2] for block in message.content if isinstance(block, ToolCallBlock)]
     assert ids == ["c", "c_2", "d", "c_3", "c_4", "d_2", "c_5"]
     assert [message.tool_call_id for message in messages[1::2]] == ids
