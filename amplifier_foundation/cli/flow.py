@@ -110,7 +110,8 @@ async def resume(ctx: click.Context, run_id: str, accept: bool, trusts: bool, as
                 facts = {"run": record.session_id, "status": "running" if runs else "pending"}
                 print_json("flow.run/1", {**facts, "outputs": {}, "error": None, "waiting": []})
             else:
-                click.echo(f"{record.session_id} goes on {'now' if runs else 'at the next: amplifier up'}")
+                how = ", with the bundle as it is there: --accept changes nothing" if accept else ""
+                click.echo(f"{record.session_id} goes on {'now' if runs else 'at the next: amplifier up'}{how}")
             return
         workflow, bundle = await _load(record, plugins, Asking(plugins, trusts))
         if bundle.digest != record.bundle_digest and not accept:

@@ -317,8 +317,9 @@ async def cancel_run(store: DurableStore, record: SessionRecord, clock: Clock | 
     name = str(record.metadata[FLOW]["name"])
     error = FlowError(CANCELLED, f"a person has cancelled the run {run_id}")
     if run_of(delivery) is None:
-        asked = await read_questions(store, record, clock.now())
         await store.drop(delivery.delivery_id, reason="a person has cancelled it")
+        known = (await read_approvals(store, delivery.project, delivery.queue)).values()
+        asked = [each for each in known if each.delivery_id == delivery.delivery_id and each.state == "pending"]
         await save(store, delivery.project, delivery.queue, {each.id: None for each in asked})  # a resumed run asks
         await store.update(
             run_id, status="cancelled", metadata=with_members(record.metadata, {HELD: {}}), error=str(error)

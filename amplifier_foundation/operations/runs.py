@@ -9,7 +9,7 @@ from amplifier_core.storage import Inbox
 
 from ..sessions.presence import status_of as run_status  # noqa: F401 - the page of the version before imports it
 from .acting import record_act
-from .deliveries import retry_deliveries
+from .deliveries import find_uncertain
 
 if TYPE_CHECKING:
     from amplifier_core.plugins import Plugins
@@ -59,12 +59,12 @@ async def resume_event_run(store: DurableStore, actor: Actor, run: SessionRecord
         raise SessionConflict(run_id, f"{whose}, and {what}. Fork it: amplifier flow fork {run_id} --at TASK")
     if found[0].state in ("pending", "claimed"):
         raise SessionConflict(run_id, f"{whose}; amplifier up goes on with it")
-    await forget_cancel(store, run.project, run_id)
-    done = await retry_deliveries(store, actor, found)
-    for problem in (*done.uncertain.values(), *done.conflicts):
-        raise problem
+    for uncertain in (await find_uncertain(store, found)).values():
+        raise uncertain
+    await forget_cancel(store, run.project, run_id)  # before: the run begins at once
+    due = await store.redeliver(found[0].delivery_id)
     await record_run(store, actor, "flow.resume", run)
-    return done.due[0]
+    return due
 
 
 async def fork_run(

@@ -131,8 +131,9 @@ def test_a_cancelled_run_of_a_background_session_goes_on_when_it_is_resumed(
     assert invoke(["flow", "cancel", run]) == exits.OK
     assert invoke(up) == exits.OK
     assert flow(capsys, "list")[0]["status"] == "cancelled"
-    assert invoke(["flow", "resume", run]) == exits.OK
-    assert capsys.readouterr().out == f"{run} goes on at the next: amplifier up\n"
+    assert invoke(["flow", "resume", run, "--accept"]) == exits.OK
+    how = "with the bundle as it is there: --accept changes nothing"
+    assert capsys.readouterr().out == f"{run} goes on at the next: amplifier up, {how}\n"
     assert invoke(up) == exits.OK
     assert flow(capsys, "list")[0]["status"] == "waiting"
     assert invoke(["flow", "approve", run]) == exits.OK

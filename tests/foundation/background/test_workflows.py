@@ -11,16 +11,23 @@ import pytest
 from pydantic import ValidationError
 
 from amplifier_core import load_plugins
+from amplifier_core.testing import MemoryStore
 from amplifier_core.triggers import TriggerType
 from amplifier_foundation import BackgroundSessionConfig
-from amplifier_foundation.background.approvals import decide, read_all
+from amplifier_foundation.background.approvals import decide, read_all, read_approvals
 from amplifier_foundation.bundle import check_bundle
+from amplifier_foundation.flows.asking import ask_to_cancel
 from amplifier_foundation.flows.errors import FlowError
 from amplifier_foundation.flows.runs import cancel_run, read_questions
+from amplifier_foundation.operations.acting import Actor
+from amplifier_foundation.operations.runs import resume_event_run
+from amplifier_foundation.sessions.once import ONCE, EffectsUncertain
+from amplifier_foundation.sessions.records import with_members
 
 from .bench import FedTrigger
 from .test_approvals import MODULES
 
+ANN = Actor("ann", "command line")
 OpenBench = Callable[..., Any]
 
 PLAYBOOK = [{"module": "provider-playbook", "config": {"rules": [], "otherwise": {"say": "answer to {prompt}"}}}]
@@ -150,6 +157,48 @@ async def test_a_waiting_run_of_a_background_session_is_cancelled(open_bench: Op
         assert await bench.states() == ["skipped"]
         [ended] = [each for each in await bench.store.events() if each.name == "flow:run:cancelled"]
         assert (ended.data["run"], ended.cause) == (delivery.session_id, delivery.event.event_id)
+
+
+async def test_an_answer_that_is_given_while_a_waiting_run_is_cancelled_is_kept(open_bench: OpenBench) -> None:
+    class Answered(MemoryStore):
+        async def drop(self, delivery_id: str, **how: Any) -> Any:
+            [asked] = await read_all(self, bench.clock.now())
+            await decide(self, asked, "approved", now=bench.clock.now())
+            return await super().drop(delivery_id, **how)
+
+    steps = workflow({"approval": "sure"})
+    async with open_bench(store=Answered(), providers=PLAYBOOK, workflows=steps) as bench:
+        await bench.start(workflow="flow")
+        bench.trigger.feed(1)
+        await bench.until("held")
+        [delivery] = await bench.deliveries()
+        bench.manager._engine.poll = 3600.0
+        assert await cancel_run(bench.store, await bench.store.get(delivery.session_id), bench.clock)
+        kept = await read_approvals(bench.store, delivery.project, delivery.queue)
+        assert [each.state for each in kept.values()] == ["approved"]
+
+
+async def test_a_run_that_is_resumed_is_one_act_and_one_that_cannot_be_stays_as_it_was(
+    open_bench: OpenBench, flaky: Callable[..., list[dict[str, Any]]]
+) -> None:
+    answers = flaky({"kind": "RuntimeError"}, "planned")
+    async with open_bench(providers=answers, workflows=workflow({**PLAN, "retries": 0})) as bench:
+        await bench.start(workflow="flow")
+        bench.trigger.feed(1)
+        await bench.until("dead")
+        [delivery] = await bench.deliveries()
+        run, wish = await bench.store.get(delivery.session_id), f"flow:{delivery.session_id}#cancelled"
+        await ask_to_cancel(bench.store, run.project, run.session_id)
+        begun = with_members(run.metadata, {ONCE: {"call": {"tool": "pay"}}})
+        await bench.store.update(run.session_id, metadata=begun)
+        with pytest.raises(EffectsUncertain):
+            await resume_event_run(bench.store, ANN, run)
+        assert (await bench.store.trigger_state(run.project, wish))["wish"]
+        await bench.store.update(run.session_id, metadata=run.metadata)
+        await resume_event_run(bench.store, ANN, run)
+        await bench.until("completed", step=1)
+        acts = [each.data["act"] for each in await bench.store.events() if each.name == "operator:acted"]
+        assert acts == ["flow.resume"]
 
 
 async def test_a_workflow_that_is_not_there_or_cannot_run_is_said_at_the_start(open_bench: OpenBench) -> None:
