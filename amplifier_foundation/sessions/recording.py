@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+GRACE = 3.0
+"""Seconds that a cancelled turn waits for a write of its record that has begun."""
+
+_late_writes: set[asyncio.Task[Any]] = set()
+"""An event loop keeps no reference to its tasks: these would be lost on their way."""
 _BEFORE_ALL = -1_000_000
 _OUR_METADATA = {"timestamp", "finish_reason"}
 _CHECKPOINTS = {
@@ -167,13 +172,33 @@ async def record_session(
         raise recorder.failure
 
 
-async def shield_to_completion(work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of `work`, awaited to its end also when cancelled meanwhile: then raise the cancellation."""
+async def shield_to_completion(work: Coroutine[Any, Any, T], grace: float | None = None) -> T:
+    """Return the result of `work`, awaited to its end also when cancelled meanwhile: then raise the cancellation.
+
+    A cancelled caller waits for `grace` seconds at most (None: without a bound), as `finish_within` does.
+    """
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait({task})  # a second cancellation ends the wait and not the write
-        if not task.cancelled() and task.exception() is not None:
-            raise task.exception() from None  # type: ignore[misc]  # it is not None
+        await finish_within(task, grace)  # a second cancellation ends the wait and not the write
         raise
+
+
+async def finish_within(work: Coroutine[Any, Any, Any] | asyncio.Task[Any], seconds: float | None) -> None:
+    """Wait for the end of `work`, for so many seconds at most (None: without a bound), and raise its error.
+
+    Work that takes longer goes on alone, and its error is lost.
+    """
+    task = asyncio.ensure_future(work)
+    _late_writes.add(task)
+    task.add_done_callback(_forget)
+    await asyncio.wait({task}, timeout=seconds)
+    if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+        raise error from None
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    _late_writes.discard(task)
+    if not task.cancelled():
+        task.exception()  # the event loop would report it as never read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import asynccontextmanager
 from copy import deepcopy
@@ -27,7 +28,7 @@ from ..sessions.lock import running_owner, session_lock
 from ..sessions.once import ONCE
 from ..sessions.origins import origin_capability
 from ..sessions.presence import refuse_occupied
-from ..sessions.recording import record_session, shield_to_completion
+from ..sessions.recording import GRACE, finish_within, record_session, shield_to_completion
 from ..sessions.records import bundle_identity, new_record, resume_changes, with_members
 from ..sessions.session_storage import as_session_store
 from ..sessions.stored_history import turns_so_far
@@ -119,6 +120,7 @@ class Conversation:
         self._metadata = {**record.metadata, ACCOUNTS: list(tree.accounts)}
         taint(session, record.metadata)
         self._has_begun = False
+        self._storing = asyncio.Lock()
 
     @property
     def turn_count(self) -> int:
@@ -136,13 +138,14 @@ class Conversation:
         `attached` are content blocks beside the prompt, such as images. The record's metadata has the usage and the
         seconds of all turns then. Raises the errors of the orchestrator and the store, and `BudgetExceeded`; the
         session can take further turns all the same. Raises `TypeError` for a prompt that is not text. A cut turn leaves
-        no tool call without a result. A request to stop ends with the turn. An answer that its model did not finish, or
-        that a hook or a limit stopped, is stored as a failure, and returned.
+        no tool call without a result. A request to stop ends with the turn. A cancelled turn waits some seconds for a
+        slow store, whose writes then go on alone. An answer that its model did not finish, or that a hook or a limit
+        stopped, is stored as a failure, and returned.
         """
         require_text("prompt", prompt)
         began, status, outcome, error = time.monotonic(), "failed", "incomplete", None
         try:
-            await shield_to_completion(self._store_begin())
+            await shield_to_completion(self._store_begin(), GRACE)
             if not self._has_begun and self._observe is not None:
                 self._observe(self.session)
             self._has_begun = True
@@ -163,7 +166,8 @@ class Conversation:
         finally:
             self.session.coordinator.cancellation.reset()
             self._duration += time.monotonic() - began
-            await shield_to_completion(self._store_end(status, error))
+            end = self._store_end(status, error)
+            await (finish_within(end, GRACE) if status == "interrupted" else shield_to_completion(end, GRACE))
         return Turn(self.session.session_id, output, outcome, self.turn_count, error)
 
     async def keep(self, name: str, value: Any) -> None:
@@ -183,29 +187,31 @@ class Conversation:
 
     async def _store_begin(self) -> None:
         """Store a new session, or mark a stored one as running: one transaction either way."""
-        if not self.is_stored:
-            record = replace(self.record, metadata=self._metadata)
-            await self._store.create(record)  # running, by this process, from this bundle
-            self.is_stored = True
-        elif self._has_begun:
-            await self._store.update(self.session.session_id, status="running", error=None)
-        else:
-            changes = resume_changes(replace(self.record, metadata=self._metadata))
-            self._metadata = changes["metadata"]
-            await self._store.update(self.session.session_id, **changes, **bundle_identity(self._prepared))
-        if not self._has_begun:
-            self._recorder.metadata.values = {**self._metadata}
+        async with self._storing:
+            if not self.is_stored:
+                record = replace(self.record, metadata=self._metadata)
+                await self._store.create(record)  # running, by this process, from this bundle
+                self.is_stored = True
+            elif self._has_begun:
+                await self._store.update(self.session.session_id, status="running", error=None)
+            else:
+                changes = resume_changes(replace(self.record, metadata=self._metadata))
+                self._metadata = changes["metadata"]
+                await self._store.update(self.session.session_id, **changes, **bundle_identity(self._prepared))
+            if not self._has_begun:
+                self._recorder.metadata.values = {**self._metadata}
 
     async def _store_end(self, status: str, error: str | None) -> None:
         self.usage = await self._meter.total()
         ledger = await self._guard.end_turn()
-        if self.is_stored:
-            changes: dict[str, Any] = {"status": status, "turn_count": self.turn_count, "error": error}
-            spent = {**with_spent(self._metadata, self.usage, self._duration), **ledger}
-            spent |= taint_of(self.session)
-            marks = {ONCE: self._recorder.once.marks, HELD: self._recorder.held.marks}
-            metadata = with_members(spent, marks)
-            await self._store.update(self.session.session_id, **changes, metadata=metadata)
+        changes: dict[str, Any] = {"status": status, "turn_count": self.turn_count, "error": error}
+        spent = {**with_spent(self._metadata, self.usage, self._duration), **ledger}
+        spent |= taint_of(self.session)
+        marks = {ONCE: self._recorder.once.marks, HELD: self._recorder.held.marks}
+        async with self._storing:  # after a beginning that is late: it would leave the session running
+            if self.is_stored:
+                metadata = with_members(spent, marks)
+                await self._store.update(self.session.session_id, **changes, metadata=metadata)
 
     async def _attach(self, prompt: str, attached: Sequence[Mapping[str, Any]]) -> None:
         """Add a prompt with further blocks as a message: the turn begins there. Raises `ValueError`."""

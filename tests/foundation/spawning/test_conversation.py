@@ -131,6 +131,56 @@ async def test_a_session_of_a_cancelled_turn_is_not_left_running(
     assert [record.status for record in await store.sessions()] == [status]
 
 
+@pytest.mark.parametrize(
+    ("slow", "cut_in_turn", "status"),
+    [("create", False, "interrupted"), ("update", False, "completed"), ("update", True, "interrupted")],
+)
+async def test_a_cancelled_turn_does_not_wait_for_a_store_that_hangs_and_is_not_left_running(
+    slow: str,
+    cut_in_turn: bool,
+    status: str,
+    make_bundle: Callable[..., PreparedBundle],
+    store: DurableStore,
+    plugins: Plugins,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create, update = store.create, store.update
+    reached, released, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow_create(record: SessionRecord) -> SessionRecord:
+        if slow == "create":
+            reached.set()
+            await released.wait()
+        return await create(record)
+
+    async def slow_update(session_id: str, **changes: Any) -> None:
+        if slow == "update" and "status" in changes:
+            reached.set()
+            await released.wait()
+        await update(session_id, **changes)
+        if "status" in changes:
+            ended.set()
+
+    def cut(session: AmplifierSession) -> None:
+        if cut_in_turn:
+            talking.cancel()
+
+    monkeypatch.setattr(store, "create", slow_create)
+    monkeypatch.setattr(store, "update", slow_update)
+    monkeypatch.setattr("amplifier_foundation.spawning.conversation.GRACE", 0)
+    bundle = make_bundle("talk", providers=[PLAYBOOK]).bundle
+    talking = asyncio.ensure_future(converse(bundle, "hello", store, plugins, observe=cut))
+    await reached.wait()
+    if not cut_in_turn:
+        talking.cancel()
+    await asyncio.wait({talking}, timeout=20)
+    assert talking.cancelled()
+    assert [record.status for record in await store.sessions()] == ([] if slow == "create" else ["running"])
+    released.set()
+    await ended.wait()
+    assert [record.status for record in await store.sessions()] == [status]
+
+
 async def test_a_conversation_in_which_nothing_is_said_leaves_nothing_behind(
     make_bundle: Callable[..., PreparedBundle], store: DurableStore, plugins: Plugins, tmp_path: Path
 ) -> None:
