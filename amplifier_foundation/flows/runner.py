@@ -73,9 +73,17 @@ async def _take(spawn: Spawn, session: AmplifierSession) -> dict[str, object]:
     )
     clock = Tree.of(session).clock
     events = RunEvents(store, record, graph.workflow.name, cause, clock, cast("Publisher | None", spawn.router))
-    is_foreign = is_from_outside(cause)
     taken = await take_steps(
-        graph, store, record, session, agents, approvals, events, is_foreign=is_foreign, clock=clock
+        graph,
+        store,
+        record,
+        session,
+        agents,
+        approvals,
+        events,
+        is_foreign=is_from_outside(cause),
+        accepts_unfinished=spawn.accepts_unfinished,
+        clock=clock,
     )
     if taken.waits and spawn.recorder is not None:
         await spawn.recorder.held.hold(FLOW, TOOL)

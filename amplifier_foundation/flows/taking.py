@@ -54,10 +54,13 @@ async def take_steps(
     events: RunEvents,
     *,
     is_foreign: bool = False,
+    accepts_unfinished: bool = False,
     clock: Clock | None = None,
     tell: Tell | None = None,
 ) -> Taken:
     """Take what is left of a run. `is_foreign` says that strangers wrote its input.
+
+    With `accepts_unfinished`, an unfinished answer of a task counts as its answer.
 
     Raises `FlowError` of the first task that fails for good, and when a person cancels the run.
     """
@@ -68,7 +71,7 @@ async def take_steps(
     journal = await Journal.open(store, record, lambda: first_message(graph, given), events)
     try:
         with SessionLoops() as loops:
-            turns = AgentTurns(agents, store, session, loops)
+            turns = AgentTurns(agents, store, session, loops, accepts_unfinished=accepts_unfinished)
             engine = Engine(graph, journal, turns, approvals, given, clock, tell, fences)
             return await _run(engine, watch_for_cancel(store, record.project, record.session_id, clock))
     except BaseExceptionGroup as errors:

@@ -58,17 +58,25 @@ LONGEST_ID = 100
 class AgentTurns:
     """Takes turns with the agents of a bundle, below the session `parent` of the run.
 
-    A turn with a time limit has an event loop of its own of `loops`: it is given up when it does not obey.
+    A turn with a time limit has an event loop of its own of `loops`: it is given up when it does not obey. With
+    `accepts_unfinished`, an answer that was cut, or a turn that stopped before one, counts as an answer.
     """
 
     def __init__(
-        self, agents: AgentSpawner, store: SessionStore, parent: AmplifierSession, loops: SessionLoops
+        self,
+        agents: AgentSpawner,
+        store: SessionStore,
+        parent: AmplifierSession,
+        loops: SessionLoops,
+        *,
+        accepts_unfinished: bool = False,
     ) -> None:
         self._agents = agents
         self._loops = loops
         self._store = store
         self._parent = parent
         self._run_id = parent.session_id
+        self._accepts_unfinished = accepts_unfinished
         self._sources: dict[str, tuple[SessionRecord, Transcript]] = {}
         self._cached: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -135,7 +143,8 @@ class AgentTurns:
     async def _say(self, request: TurnRequest, session_id: str, prompt: str, *, anew: bool = False) -> str:
         """Take one turn in the session of an attempt."""
         spawn = await self._agents.make_spawn(str(request.task.agent), prompt, session_id, runner=request.task.runner)
-        spawn.metadata, spawn.needs_answer = {**spawn.metadata, "task": request.key, "flow": self._run_id}, True
+        spawn.metadata = {**spawn.metadata, "task": request.key, "flow": self._run_id}
+        spawn.accepts_unfinished, spawn.needs_answer = self._accepts_unfinished, not self._accepts_unfinished
         tree = self._make_tree(request)
         spawn.capabilities = {**spawn.capabilities, TREE: tree, **wish(request.task.output_schema)}
         if request.source is not None:

@@ -135,6 +135,38 @@ async def test_a_failed_run_is_a_dead_letter_at_once_and_a_retry_goes_on_with_it
         assert [each.status for each in await bench.store.sessions(parent_id=run.session_id)].count("failed") == 1
 
 
+@pytest.mark.parametrize("accepts", [False, True])
+async def test_a_task_that_stopped_before_an_answer_counts_where_the_background_session_accepts_it(
+    open_bench: OpenBench, accepts: bool
+) -> None:
+    rules = [{"when": when, "call": {"tool": "glob"}} for when in ({"user": "."}, {"tool": "glob"})]
+    sections = {
+        "providers": [{"module": "provider-playbook", "config": {"rules": rules}}],
+        "session": {"orchestrator": {"module": "loop-basic", "config": {"max_iterations": 2}}},
+        "workflows": workflow({**PLAN, "retries": 0}),
+    }
+    async with open_bench(**sections) as bench:
+        await bench.start(workflow="flow", accept_unfinished=accepts, on_complete_emit="flow:mine")
+        bench.trigger.feed(1)
+        await bench.until("completed" if accepts else "dead")
+        [delivery] = await bench.deliveries()
+        assert delivery.state == ("done" if accepts else "dead")
+        told = [each.data["output"] for each in await bench.store.events() if each.name == "flow:mine"]
+        assert [json.loads(each)["plan"][:26] for each in told] == ["Stopped after 2 model call"] * accepts
+
+
+@pytest.mark.parametrize("accepts", [False, True])
+async def test_an_answer_of_a_task_that_was_cut_counts_where_the_background_session_accepts_it(
+    open_bench: OpenBench, flaky: Callable[..., list[dict[str, Any]]], accepts: bool
+) -> None:
+    steps = workflow({**PLAN, "retries": 0})
+    async with open_bench(providers=flaky({"finish_reason": "length"}), workflows=steps) as bench:
+        await bench.start(workflow="flow", accept_unfinished=accepts)
+        bench.trigger.feed(1)
+        await bench.until("completed" if accepts else "dead")
+        assert await bench.states() == (["done"] if accepts else ["dead"])
+
+
 async def test_a_run_survives_a_provider_that_is_out_for_a_while(
     open_bench: OpenBench, flaky: Callable[..., list[dict[str, Any]]]
 ) -> None:
