@@ -6,7 +6,7 @@ No secret is in them: the API key, other keys and tokens, and a password in an a
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplifier_core.llm_errors import (
     AccessDeniedError,
@@ -26,6 +26,11 @@ from amplifier_core.llm_errors import (
 from amplifier_providers.errors import BaseTranslator, Kind, read_retry_after
 
 from .config import KEY_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+T = TypeVar("T")
 
 _KEY = Kind(AuthenticationError, f"Check the API key ({KEY_VARIABLE}, or api_key in the provider's config).")
 _QUOTA = Kind(QuotaExceededError, "Add credit or raise the limit in the billing settings of the service.")
@@ -47,49 +52,43 @@ _BY_STATUS = {
     504: _LATE,
     529: Kind(ProviderUnavailableError, "The service is overloaded: try again later."),
 }
-_BY_CODE = {
-    "context_length_exceeded": _LONG,
-    "insufficient_quota": _QUOTA,
-    "billing_hard_limit_reached": _QUOTA,
-    "content_filter": _FILTER,
-    "content_policy_violation": _FILTER,
-    "image_content_policy_violation": _FILTER,
-    "bio_policy": _FILTER,
-    "misalignment_policy_violation": _FILTER,
+_BY_WORD = {
+    "context_length_exceeded": (400, _LONG),
+    "quota|billing|balance(?!r)": (429, _QUOTA),
+    "content_filter|content_policy|bio_policy|misalignment_policy|moderation": (400, _FILTER),
 }
-"""The codes that tell more than the status."""
+"""The parts of a code or a type that tell more than the status, with the status of an error within a stream."""
 _STATUS_OF = {
     "overload": 529,
     "time_?out": 504,
-    "rate_?limit|too_many_requests|insufficient_quota": 429,
-    "authentication|api_key": 401,
+    "rate_?limit|too_many_requests": 429,
+    "authentication|api_key|deactivated": 401,
     "permission|denied": 403,
     "^not_found|model_not_found": 404,
-    "invalid|bad_?request|unsupported|image|residency|policy": 400,
+    "server_error|internal|upstream": 500,
+    "invalid|bad_?request|unsupported|image|residency|policy|parameter": 400,
 }
-"""The status of an error within a stream, which began with 200, by a part of its code or its type.
+"""The status of an error within a stream, which began with 200, by a part of its code or its type: the first counts.
 
 No other word says that the request was wrong: the service has a problem, and another attempt may be answered.
 """
 
 
 def classify_codes(codes: tuple[Any, ...], status: int | None = None) -> tuple[int, Kind]:
-    """Return the status and the kind of an error by the first of its code and its type that is known.
+    """Return the status and the kind of an error by its code and its type.
 
     Gateways tell the status of the service behind them as the code of an error within a stream.
     """
     names = [str(code).lower() for code in codes if code]
+    told = _find(_BY_WORD, names)
     if status is None:
-        status = next((found for name in names if (found := _read_status(name))), 500)
-    told = next((_BY_CODE[name] for name in names if name in _BY_CODE), None)
-    return status, told or _BY_STATUS.get(status) or (_BUSY if status >= 500 else _BY_STATUS[400])
+        number = next((int(name) for name in names if re.fullmatch("[45][0-9]{2}", name)), None)
+        status = number or (told[0] if told else _find(_STATUS_OF, names) or 500)
+    return status, told[1] if told else _BY_STATUS.get(status) or (_BUSY if status >= 500 else _BY_STATUS[400])
 
 
-def _read_status(name: str) -> int | None:
-    if re.fullmatch("[45][0-9]{2}", name):
-        return int(name)
-    found = next((status for part, status in _STATUS_OF.items() if re.search(part, name)), None)
-    return 400 if found is None and name in _BY_CODE else found
+def _find(table: Mapping[str, T], names: list[str]) -> T | None:
+    return next((found for part, found in table.items() if any(re.search(part, name) for name in names)), None)
 
 
 class Refusal(Exception):

@@ -191,6 +191,12 @@ async def test_an_error_after_any_event_is_told(serve: Any, api: str, after: int
         ("invalid_prompt", llm_errors.InvalidRequestError, 400),
         ("bio_policy", llm_errors.ContentFilterError, 400),
         ("context_length_exceeded", llm_errors.ContextLengthError, 400),
+        ("billing_not_active", llm_errors.QuotaExceededError, 429),
+        ("insufficient_balance", llm_errors.QuotaExceededError, 429),
+        ("quota_exceeded", llm_errors.QuotaExceededError, 429),
+        ("account_deactivated", llm_errors.AuthenticationError, 401),
+        ("moderation_blocked", llm_errors.ContentFilterError, 400),
+        ("unknown_parameter", llm_errors.InvalidRequestError, 400),
     ],
 )
 async def test_an_answer_that_failed_tells_its_cause(serve: Any, code: str, error: Any, status: int) -> None:
@@ -232,6 +238,11 @@ async def test_the_code_of_an_error_within_a_stream_may_be_a_status(serve: Any, 
         ({"type": "authentication_error"}, llm_errors.AuthenticationError, 401),
         ({"code": "model_not_found", "type": "invalid_request_error"}, llm_errors.NotFoundError, 404),
         ({"code": "content_filter", "type": "server_error"}, llm_errors.ContentFilterError, 400),
+        ({"code": "invalid_response", "type": "server_error"}, llm_errors.ProviderUnavailableError, 500),
+        ({"code": "invalid_api_key", "type": "server_error"}, llm_errors.AuthenticationError, 401),
+        ({"code": "upstream_invalid_response"}, llm_errors.ProviderUnavailableError, 500),
+        ({"code": "internal_error_invalid_state"}, llm_errors.ProviderUnavailableError, 500),
+        ({"code": "load_balancer_error"}, llm_errors.ProviderUnavailableError, 500),
     ],
 )
 async def test_an_error_within_a_stream_is_tried_again_unless_it_tells_of_a_wrong_request(
