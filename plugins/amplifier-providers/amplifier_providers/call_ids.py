@@ -32,7 +32,8 @@ def with_own_ids(response: ChatResponse, request: ChatRequest) -> ChatResponse:
         return response
     left = iter(ids)
     content = [
-        each.model_copy(update={"id": next(left)}) if each.type == "tool_call" else each for each in response.content
+        each.model_copy(update={"id": next(left, each.id)}) if each.type == "tool_call" else each
+        for each in response.content
     ]
     renamed = [each.model_copy(update={"id": own}) for each, own in zip(calls, ids, strict=True)]
     return response.model_copy(update={"content": content, "tool_calls": renamed})
@@ -95,7 +96,8 @@ def _rename(message: Message, own: dict[str, list[str]], waiting: dict[str, list
         left = {call_id: iter(ids) for call_id, ids in own.items()}
         calls = getattr(message, "tool_calls")  # noqa: B009 - not in the model
         changes["tool_calls"] = [
-            {**call, "id": next(left[_id_of(call)])} if _id_of(call) in left else call for call in calls
+            {**call, "id": next(left[_id_of(call)], own[_id_of(call)][-1])} if _id_of(call) in left else call
+            for call in calls
         ]
     return message.model_copy(update=changes) if changes else message
 

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 import amplifier_providers.call_ids as call_ids
-from amplifier_core.message_models import ChatRequest, Message, ToolCallBlock
+from amplifier_core.message_models import ChatRequest, ChatResponse, Message, ToolCall, ToolCallBlock
 
 
 def request(ids: list[str]) -> ChatRequest:
@@ -33,6 +33,18 @@ def test_an_id_of_another_service_is_written_as_this_one_takes_it_and_its_result
     assert (len(set(ids)), {len(each) for each in ids[3:5]}) == (6, {40})
     assert all(each.isascii() and each.replace("_", "").isalnum() for each in ids)
     assert [message.tool_call_id for message in messages[1::2]] == ids
+
+
+def test_calls_that_an_answer_tells_more_often_in_one_place_than_in_the_other_end_nothing() -> None:
+    block = ToolCallBlock(id="c", name="read", input={})
+    calls = [{"id": "c", "name": "read", "arguments": {}}] * 3
+    messages = [Message(role="assistant", content=[block, block], tool_calls=calls)]  # type: ignore[call-arg]
+    (message,) = call_ids.with_single_ids(ChatRequest(messages=messages), str).messages
+    assert [each.id for each in message.content if isinstance(each, ToolCallBlock)] == ["c", "c_2"]
+    assert [each["id"] for each in getattr(message, "tool_calls")] == ["c", "c_2", "c_2"]  # noqa: B009
+    response = ChatResponse(content=[block, block], tool_calls=[ToolCall(id="c", name="read", arguments={})])
+    renamed = call_ids.with_own_ids(response, ChatRequest(messages=messages))
+    assert [each.id for each in renamed.tool_calls or ()] == ["c_2"]
 
 
 def lines_run(calls: int) -> int:
