@@ -62,7 +62,8 @@ if TYPE_CHECKING:
 class Turn:
     """The outcome of one turn: `status` is `completed`, `cancelled`, or `incomplete` for an unfinished answer.
 
-    `error` says what an unfinished answer lacks, or what stopped the turn before one; `output` is its text so far.
+    `error` says what an unfinished answer lacks, or what stopped the turn before one; `output` is its text so far. The
+    `stop_reason` of an incomplete turn is its model's `finish_reason`, such as `length`, `max_iterations`, or unknown.
     """
 
     session_id: str
@@ -70,6 +71,7 @@ class Turn:
     status: str
     turn_count: int
     error: str | None = None
+    stop_reason: str | None = None
 
 
 class Conversation:
@@ -143,7 +145,8 @@ class Conversation:
         stopped, is stored as a failure, and returned.
         """
         require_text("prompt", prompt)
-        began, status, outcome, error = time.monotonic(), "failed", "incomplete", None
+        began, status, outcome = time.monotonic(), "failed", "incomplete"
+        error = stop_reason = None
         try:
             await shield_to_completion(self._store_begin(), GRACE)
             if not self._has_begun and self._observe is not None:
@@ -158,6 +161,7 @@ class Conversation:
                 status = outcome = self.session.state
             else:
                 error, output = str(problem), problem.partial
+                stop_reason = self._finish.stop_reason or None
         except BaseException as failure:
             self._finish.take_problem("")  # this turn's, and not the next one's
             error = describe_failure(failure, self.session)
@@ -168,7 +172,7 @@ class Conversation:
             self._duration += time.monotonic() - began
             end = self._store_end(status, error)
             await (finish_within(end, GRACE) if status == "interrupted" else shield_to_completion(end, GRACE))
-        return Turn(self.session.session_id, output, outcome, self.turn_count, error)
+        return Turn(self.session.session_id, output, outcome, self.turn_count, error, stop_reason)
 
     async def keep(self, name: str, value: Any) -> None:
         """Keep a value in the metadata of the record, durably; an empty one removes its member."""

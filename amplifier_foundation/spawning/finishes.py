@@ -16,11 +16,14 @@ class FinishGuard:
 
     def __init__(self, session: AmplifierSession) -> None:
         self._session_id = session.session_id
+        self.stop_reason = ""
+        """The `finish_reason` of the last answer, or the limit that stopped the turn before one; '' for any other."""
         self._reason = self._stopped = ""
         session.coordinator.hooks.observe({ORCHESTRATOR_COMPLETE: self._read}, name="finish")
 
     def _read(self, event: str, data: dict[str, Any]) -> None:
         self._reason = str(data.get("finish_reason") or "")
+        self.stop_reason = self._reason or str(data.get("limit") or "")
         self._stopped = str(data.get("reason") or "") if data.get("status") == "incomplete" else ""
 
     def take_problem(self, partial: str, *, needs_answer: bool = False) -> AnswerUnfinished | None:

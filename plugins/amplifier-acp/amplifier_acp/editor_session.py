@@ -62,8 +62,13 @@ MODELS_WITHIN = 15.0
 """Seconds for a provider to list its models."""
 SOON = 0.05
 """Seconds from the opening of a session to its further facts: the request that opened it is answered first."""
-_STOP_REASONS = {"length": "max_tokens", "refusal": "refusal", "content_filter": "refusal"}
-"""The `stopReason` for the `finish_reason` of an unfinished answer."""
+_STOP_REASONS = {
+    "length": "max_tokens",
+    "refusal": "refusal",
+    "content_filter": "refusal",
+    "max_iterations": "max_turn_requests",
+}
+"""The protocol's `stopReason` for that of an incomplete turn."""
 
 
 class Surroundings(NamedTuple):
@@ -264,17 +269,11 @@ class EditorSession:
             return {"stopReason": "cancelled"}
         await self._tell_end(conversation, said)
         await self.commands.refresh(conversation, self._host)
-        if turn.error is not None and not turn.output:
-            self.tell({"sessionUpdate": "agent_message_chunk", "content": make_safe_text(turn.error)})
-        reason = await self._read_stop_reason() if turn.error is not None else "end_turn"
+        if turn.error is not None:
+            told = f"\n\n{turn.error}" if turn.output else turn.error
+            self.tell({"sessionUpdate": "agent_message_chunk", "content": make_safe_text(told)})
+        reason = _STOP_REASONS.get(turn.stop_reason or "", "end_turn")
         return {"stopReason": reason, "usage": _show_usage(conversation.usage.since(before))}
-
-    async def _read_stop_reason(self) -> str:
-        """Return why an answer is unfinished, as the last message says."""
-        record = await self._around.store.get(self.id)
-        last = await self._around.store.read(self.id, max(0, record.message_count - 1))
-        metadata = (last[0].get("metadata") or {}) if last else {}
-        return _STOP_REASONS.get(str(metadata.get("finish_reason")), "end_turn")
 
     async def _tell_end(self, conversation: Conversation, said: Said) -> None:
         """Tell the title, the time of the last change, and what was used."""

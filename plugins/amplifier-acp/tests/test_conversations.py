@@ -66,6 +66,41 @@ hooks: [{module: hooks-shell, config: {hooks: {UserPromptSubmit: [{hooks: [{comm
 ---
 You are closed.
 """
+ENDLESS = """---
+bundle: {name: endless}
+session: {orchestrator: {module: loop-basic, config: {max_iterations: 2}}}
+providers:
+  - module: provider-playbook
+    config:
+      rules:
+        - {when: {user: .}, call: {tool: glob}}
+        - {when: {tool: glob}, call: {tool: glob}}
+---
+You are endless.
+"""
+CUT = """---
+bundle: {name: cut}
+providers: [{module: provider-cut, source: ./cut.py}]
+---
+You are cut.
+"""
+CUTTING = """
+from amplifier_core import ChatResponse, ProviderInfo, TextBlock
+
+class Cut:
+    name, priority = "cut", 1
+    def get_info(self):
+        return ProviderInfo(id="cut", display_name="Cut")
+    async def list_models(self):
+        return []
+    def parse_tool_calls(self, response):
+        return []
+    async def complete(self, request, **options):
+        return ChatResponse(content=[TextBlock(text="Once upon")], finish_reason="length")
+
+async def mount(coordinator, config):
+    await coordinator.mount("providers", Cut(), name="cut")
+"""
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
@@ -99,6 +134,19 @@ def test_a_prompt_that_a_hook_refuses_is_told_as_a_message_of_the_agent(editor: 
     session = editor.new(make(CLOSED))
     assert editor.prompt(session, "one")["stopReason"] == "end_turn"
     assert editor.text_of(session).endswith("(stopped before an answer: Denied by hook: closed)")
+
+
+def test_a_turn_that_its_limit_of_requests_stops_says_so(editor: Any, make: Any) -> None:
+    session = editor.new(make(ENDLESS))
+    assert editor.prompt(session, "one")["stopReason"] == "max_turn_requests"
+    assert "Stopped after 2 model calls, before an answer (max_iterations)" in editor.text_of(session)
+
+
+def test_an_answer_that_is_cut_is_shown_with_the_reason(editor: Any, make: Any) -> None:
+    session = editor.new(make(CUT, cut_py=CUTTING))
+    assert editor.prompt(session, "one")["stopReason"] == "max_tokens"
+    answer, _, reason = editor.text_of(session).partition("\n\n")
+    assert answer == "Once upon" and "the answer is cut" in reason
 
 
 def test_the_title_and_the_time_follow_the_first_prompt(editor: Any, folder: Path) -> None:

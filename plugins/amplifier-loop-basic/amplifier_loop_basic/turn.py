@@ -85,6 +85,8 @@ class Turn:
     text: str = ""
     finish_reason: str = ""
     """Why the answer is not whole, see `unfinished_reason`; of a denial, the `finish_reason` in its data."""
+    limit: str = ""
+    """The limit that stopped the turn before an answer: `max_iterations`."""
 
     @property
     def calls(self) -> ToolCalls:
@@ -130,6 +132,8 @@ class Turn:
             end["finish_reason"] = self.finish_reason
         elif self.status == "incomplete":
             end["reason"] = self.text
+            if self.limit:
+                end["limit"] = self.limit
         await self.signals.emit(ORCHESTRATOR_COMPLETE, end)
 
     async def take_in(self) -> None:
@@ -224,7 +228,8 @@ class Turn:
         if self.interrupts.is_cancelled:
             self._stop("cancelled", CANCELLED)
             return
-        said = f"Stopped after {self.iterations} model calls, before an answer (max_iterations). "
+        self.limit = "max_iterations"
+        said = f"Stopped after {self.iterations} model calls, before an answer ({self.limit}). "
         self._stop("incomplete", f"{said}An empty prompt continues from here.")
 
     def _stop(self, status: str, text: str) -> None:
