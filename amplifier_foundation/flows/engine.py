@@ -7,9 +7,8 @@ A task waits for the results of others in its own iteration; from outside of a l
 from __future__ import annotations
 
 import asyncio
-import inspect
 import random
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
 from amplifier_core.cancellation import as_failure
@@ -26,19 +25,18 @@ from .errors import (
     FORK_SOURCE_NOT_FOUND,
     INVALID,
     LOOP_EXHAUSTED,
-    TIMEOUT,
     FlowError,
 )
 from .failures import call, explain, first_of
+from .functions import Functions
 from .graph import describe_unknown, tasks_of
 from .journal import WAITING, Entry
 from .outputs import as_stored
 from .scopes import Scope, export, hold_step
 from .tasks import Approval, Branch, ForEach, Loop, Parallel, Sequence, Task
-from .threads import call_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
     from ..bundle.untrusted_text import Fences
     from .graph import Graph
@@ -46,9 +44,6 @@ if TYPE_CHECKING:
     from .tasks import Prompt, Step, Test
 
     Tell = Callable[[str, Entry | None], None]
-
-MOST_THREADS = 32
-"""Plain functions that run at a time; the others of a run wait, and their time limits have not begun."""
 
 
 @frozen
@@ -118,7 +113,7 @@ class Engine:
         self._fences = fences
         self._causes: dict[str, Exception] = {}
         """What failed tasks have failed with in this process, by their keys."""
-        self._threads = asyncio.Semaphore(MOST_THREADS)
+        self._functions = Functions()
         self._clock = clock or SystemClock()
         self._input = {**graph.workflow.input, **(input or {})}
         self._tell = tell or (lambda key, entry: None)
@@ -317,14 +312,7 @@ class Engine:
         if task.compute is None:
             return as_stored(task.value, task.id), None
         try:
-            if inspect.iscoroutinefunction(task.compute):
-                async with _time_limit(task):
-                    output = await task.compute(inputs)
-            else:
-                async with self._threads, _time_limit(task):
-                    output = await call_in_thread(task.compute, inputs)
-                    if inspect.isawaitable(output):
-                        output = await output
+            output = await self._functions.call(task, inputs)
         except (asyncio.CancelledError, SystemExit) as error:
             raise as_failure(error) from None
         return as_stored(output, task.id), None
@@ -385,15 +373,3 @@ def _session_of(task: Task, source: Entry) -> str:
         what = "was skipped" if source.status == "skipped" else "is no agent's"
         raise FlowError(FORK_SESSION_UNAVAILABLE, f"'{fork}' {what}, and has no session", task.id, fork)
     return source.session
-
-
-@asynccontextmanager
-async def _time_limit(task: Task) -> AsyncIterator[None]:
-    limit = asyncio.timeout(task.timeout)
-    try:
-        async with limit:
-            yield
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        raise FlowError(TIMEOUT, f"it took longer than {task.timeout:g} s", task.id, is_retryable=True) from None

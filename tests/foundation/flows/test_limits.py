@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core.plugins import Plugins
+from amplifier_foundation.flows.functions import MOST_THREADS
 from amplifier_foundation.flows.journal import Entry
 from amplifier_foundation.flows.runs import RunResult, run_workflow
 from amplifier_foundation.flows.tasks import Loop, Parallel, RetryPolicy, Sequence, Task, Workflow
@@ -75,6 +76,23 @@ async def test_functions_that_block_hold_up_nothing_and_end_with_their_time_limi
         goes_on.set()
     assert result.status == "completed"
     assert not any(result.outputs.values())
+
+
+async def test_tasks_that_await_take_no_place_of_a_plain_function(run: MakeRun) -> None:
+    woken = asyncio.Event()
+
+    class Waits:
+        async def __call__(self, inputs: Any) -> bool:
+            return await woken.wait()
+
+    async def wake(inputs: Any) -> None:
+        woken.set()
+
+    for compute in (Waits(), lambda inputs: woken.wait()):
+        woken.clear()
+        tasks = [Task(f"a{n}", compute=compute) for n in range(MOST_THREADS)]
+        result = await asyncio.wait_for(run(Parallel(*tasks, Task("b", compute=lambda inputs: wake(inputs)))), PATIENCE)
+        assert result.status == "completed"
 
 
 async def test_a_function_that_stops_itself_fails_as_any_other(run: MakeRun) -> None:
