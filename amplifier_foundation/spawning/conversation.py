@@ -171,7 +171,10 @@ class Conversation:
             self.session.coordinator.cancellation.reset()
             self._duration += time.monotonic() - began
             end = self._store_end(status, error)
-            await (finish_within(end, GRACE) if status == "interrupted" else shield_to_completion(end, GRACE))
+            if status == "interrupted":
+                await finish_within(end, 0 if self._storing.locked() else GRACE)  # its beginning is late already
+            else:
+                await shield_to_completion(end, GRACE)
         return Turn(self.session.session_id, output, outcome, self.turn_count, error, stop_reason)
 
     async def keep(self, name: str, value: Any) -> None:
