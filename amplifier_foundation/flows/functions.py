@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from contextvars import copy_context
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from .errors import TIMEOUT, FlowError
+from .errors import FAILED, TIMEOUT, FlowError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from .tasks import Inputs, Task
 
 MOST_THREADS = 32
-"""Plain functions that run at a time; the others of a run wait, and their time limits have not begun."""
+"""Plain functions that run at a time; the others of a run wait, and their time limits have not begun.
+
+As many more may go on after their time limits.
+"""
 
 
 class Functions:
@@ -25,6 +28,8 @@ class Functions:
 
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(MOST_THREADS)
+        self._overdue = 0
+        """Threads that go on after the time limits of their tasks: they hold no place."""
 
     async def call(self, task: Task, inputs: Inputs) -> Any:
         """Return what the function of a task makes of the inputs. Raises its error, and `FlowError` for its time limit.
@@ -32,37 +37,53 @@ class Functions:
         A plain function blocks nobody else. What it returns to be awaited needs no thread, and no place of one.
         """
         function: Any = task.compute
-        in_loop = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-        if not in_loop:
-            await self._places.acquire()
-        limit = asyncio.timeout(task.timeout)
-        try:
-            async with limit:
-                if in_loop:
-                    return await function(inputs)
-                try:
-                    output = await _call_in_thread(function, inputs)
-                finally:
-                    self._places.release()
-                return await output if inspect.isawaitable(output) else output
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise FlowError(TIMEOUT, f"it took longer than {task.timeout:g} s", task.id, is_retryable=True) from None
+        loop = asyncio.get_running_loop()
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+            async with _time_limit(task, loop.time()):
+                return await function(inputs)
+        async with self._places:
+            begun = loop.time()
+            output = await self._call_in_thread(task, inputs)
+        if inspect.isawaitable(output):
+            async with _time_limit(task, begun):
+                output = await output
+        return output
+
+    async def _call_in_thread(self, task: Task, inputs: Inputs) -> Any:
+        """Return what a plain function makes of the inputs. Raises its error, and `FlowError`.
+
+        After its time limit it cannot be ended: it is not tried again, as its effects would be there twice.
+        """
+        if self._overdue >= MOST_THREADS:
+            reason = f"it cannot begin: {self._overdue} functions go on after their time limits"
+            raise FlowError(FAILED, reason, task.id, is_retryable=True)
+        assert task.compute is not None
+        ended = _start_thread(task.compute, inputs)
+        await asyncio.wait((ended,), timeout=task.timeout)
+        if not ended.done():
+            self._overdue += 1
+            ended.add_done_callback(self._count_down)
+            reason = f"it took longer than {task.timeout:g} s, and goes on in its thread: it is not tried again"
+            raise FlowError(TIMEOUT, f"{reason}. A function that is `async def` ends with its time limit", task.id)
+        output, error = ended.result()
+        if error is not None:
+            raise error
+        return output
+
+    def _count_down(self, ended: asyncio.Future[Any]) -> None:
+        self._overdue -= 1
 
 
-async def _call_in_thread(function: Callable[[Inputs], Any], inputs: Inputs) -> Any:
-    """Return what a function makes of the inputs. Raises its error.
+def _start_thread(
+    function: Callable[[Inputs], Any], inputs: Inputs
+) -> asyncio.Future[tuple[Any, BaseException | None]]:
+    """Call a function in a thread; return the future of its output and its error.
 
-    A cancelled call goes on without a listener. Its thread is a daemon: the process does not wait for it.
+    The thread is a daemon: the process does not wait for it.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
     context = copy_context()
-
-    def settle(output: Any, error: BaseException | None) -> None:
-        if not ended.done():
-            ended.set_result((output, error))
 
     def run() -> None:
         output, error = None, None
@@ -71,10 +92,20 @@ async def _call_in_thread(function: Callable[[Inputs], Any], inputs: Inputs) -> 
         except BaseException as raised:
             error = raised
         with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, output, error)
+            loop.call_soon_threadsafe(ended.set_result, (output, error))
 
     Thread(target=run, name="workflow function", daemon=True).start()
-    output, error = await ended
-    if error is not None:
-        raise error
-    return output
+    return ended
+
+
+@asynccontextmanager
+async def _time_limit(task: Task, begun: float) -> AsyncIterator[None]:
+    """End what a task awaits when its time is over. Raises `FlowError` then."""
+    limit = asyncio.timeout_at(begun + task.timeout if task.timeout is not None else None)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise FlowError(TIMEOUT, f"it took longer than {task.timeout:g} s", task.id, is_retryable=True) from None

@@ -78,6 +78,38 @@ async def test_functions_that_block_hold_up_nothing_and_end_with_their_time_limi
     assert not any(result.outputs.values())
 
 
+async def test_a_plain_function_over_its_time_limit_is_not_tried_again_beside_itself(run: MakeRun) -> None:
+    goes_on, calls = Event(), []
+
+    def block(inputs: Any) -> None:
+        calls.append(1)
+        goes_on.wait(PATIENCE)
+
+    try:
+        result = await run(Task("a", compute=block, timeout=0.05, retry_policy=RetryPolicy(first=0.0)))
+    finally:
+        goes_on.set()
+    assert (result.status, len(calls)) == ("failed", 1)
+    assert "goes on in its thread: it is not tried again" in str(result.error)
+
+
+async def test_functions_that_never_end_leave_few_threads_and_do_not_stop_the_run(run: MakeRun) -> None:
+    goes_on, calls = Event(), []
+
+    def block(inputs: Any) -> None:
+        calls.append(1)
+        goes_on.wait(PATIENCE)
+
+    options: dict[str, Any] = {"timeout": 0.01, "retry_policy": RetryPolicy(first=0.0), "continue_on_fail": True}
+    blocking = Parallel(*(Task(f"a{n}", compute=block, **options) for n in range(3 * MOST_THREADS)))
+    try:
+        result = await run(Sequence(blocking, Task("b", compute=lambda inputs: 1, retries=0)))
+    finally:
+        goes_on.set()
+    assert MOST_THREADS <= len(calls) < 2 * MOST_THREADS
+    assert result.error is not None and "functions go on after their time limits" in str(result.error)
+
+
 async def test_tasks_that_await_take_no_place_of_a_plain_function(run: MakeRun) -> None:
     woken = asyncio.Event()
 
