@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from contextlib import asynccontextmanager, suppress
 from contextvars import copy_context
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from .errors import FAILED, TIMEOUT, FlowError
+from .failures import explain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -66,6 +68,9 @@ class Functions:
             reason = f"it took longer than {task.timeout:g} s, and goes on in its thread: it is not tried again"
             raise FlowError(TIMEOUT, f"{reason}. A function that is `async def` ends with its time limit", task.id)
         output, error = ended.result()
+        if isinstance(error, RuntimeError) and re.search("no (current|running) event loop", str(error)):
+            reason = f"{explain(error, task.id).reason}. A plain function runs in a thread: write it as `async def`"
+            raise FlowError(FAILED, reason, task.id) from error
         if error is not None:
             raise error
         return output

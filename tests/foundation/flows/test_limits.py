@@ -93,6 +93,12 @@ async def test_a_plain_function_over_its_time_limit_is_not_tried_again_beside_it
     assert "goes on in its thread: it is not tried again" in str(result.error)
 
 
+async def test_a_plain_function_that_needs_the_loop_is_told_to_be_async(run: MakeRun) -> None:
+    for compute in (lambda inputs: asyncio.gather(), lambda inputs: asyncio.get_running_loop()):
+        result = await run(Task("a", compute=compute, retry_policy=RetryPolicy(first=0.0)))
+        assert "event loop" in str(result.error) and "write it as `async def`" in str(result.error)
+
+
 async def test_functions_that_never_end_leave_few_threads_and_do_not_stop_the_run(run: MakeRun) -> None:
     goes_on, calls = Event(), []
 
