@@ -1,7 +1,8 @@
 """Merge the branch of a worktree into the branch that is checked out in its project.
 
 The merge is made beside the files of the project, which then move forward to it: they never hold a conflict. It brings
-the work of the session alone: a branch without the commit that the session began with would get that one as well.
+the work of the session alone: a branch without the commit that the session began with would get that one as well. A
+branch that had this commit, as its reflog knows, and was amended or rebased, gets the work as one commit of its own.
 """
 
 from __future__ import annotations
@@ -63,10 +64,17 @@ class Merge:
             raise NotMerged("no branch is checked out in the project")
         if self.git.is_ancestor(self.commit, head):
             return True
-        if not self.git.is_ancestor(self.base, head):
+        if self.git.is_ancestor(self.base, head):
+            merge = self.git.commit_tree(self._merge_trees(head), [head, self.commit], self.message)
+        elif self.git.find("merge-base", "--fork-point", onto, self.commit) == self.base:
+            # The branch was amended or rebased: a merge would bring back what it has dropped.
+            tree = self._merge_trees(self.git.commit_tree(f"{head}^{{tree}}", [self.base], self.message))
+            if tree == self.git.run("rev-parse", f"{head}^{{tree}}").strip():
+                return True
+            merge = self.git.commit_tree(tree, [head], self.git.run("log", "-1", "--format=%B", self.commit))
+        else:
             began = f"the commit {self.base[:12]} that the work began with"
             raise NotMerged(f"the branch {make_plain(onto)}, checked out in the project, does not have {began}")
-        merge = self.git.commit_tree(self._merge_trees(head), [head, self.commit], self.message)
         announce(self._digest_changes(head, merge))
         try:
             return self._move_forward(head, merge)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amplifier_foundation.background.git import Git
+from amplifier_foundation.background.worktree_merges import Merge
 from tests.programs import require
 
 from .repositories import Repository, Worker
@@ -122,6 +124,51 @@ async def test_a_merge_brings_the_work_of_the_session_and_nothing_else_of_the_br
         began = f"does not have the commit {base[:12]} that the work began with"
         assert told == f"left branch issue-7: the branch release, checked out in the project, {began}"
         assert repository.show("issue-7", "b.txt") == "mine"
+
+
+@pytest.mark.parametrize("rewrites", ["amend", "rebase"])
+async def test_a_branch_that_was_rewritten_meanwhile_gets_the_work_and_not_what_it_has_dropped(
+    repository: Repository, worker: Worker, home: Path, rewrites: str
+) -> None:
+    repository.git("branch", "upstream")
+    repository.write("dropped.txt", "oops\n")
+    repository.commit("with a mistake")
+    worker.hold.touch()
+    async with worker.run(worktree={"branch": "issue-7", "finish": "merge"}) as up:
+        await up.manager.fire("coder", {"task": "hold b.txt mine", "title": "Task 7"})
+        await worker.wait_for(lambda: list(home.glob("worktrees/*/b.txt")))
+        repository.git("rm", "--quiet", "dropped.txt")
+        repository.write("c.txt", "kept\n")
+        repository.git("add", "--all")
+        if rewrites == "amend":
+            repository.git("commit", "--quiet", "--amend", "-m", "without it")
+        else:
+            repository.git("commit", "--quiet", "-m", "without it")
+            repository.git("rebase", "--quiet", "--onto", "upstream", "HEAD~2", "main")
+            repository.git("reset", "--quiet", "--soft", "upstream")
+            repository.git("commit", "--quiet", "-m", "squashed")
+        worker.hold.unlink()
+        await worker.drain(up)
+    [told] = [each.facts["worktree"] for each in worker.activities if each.kind == "completed"]
+    assert (told, repository.read("b.txt"), repository.read("c.txt")) == ("merged issue-7", "mine\n", "kept\n")
+    assert "with a mistake" not in repository.git("log", "--format=%s", "main")
+    assert (repository.branches, repository.is_clean()) == (["main", "upstream"], True)
+
+
+def test_the_work_that_a_rewritten_branch_has_got_before_a_kill_is_not_brought_twice(repository: Repository) -> None:
+    repository.write("dropped.txt", "oops\n")
+    base = repository.commit("with a mistake")
+    repository.git("checkout", "--quiet", "-b", "issue-7")
+    repository.write("b.txt", "mine\n")
+    work = repository.commit("Work")
+    repository.git("checkout", "--quiet", "main")
+    repository.git("commit", "--quiet", "--amend", "-m", "better")
+    merge = Merge(Git(str(repository.top / ".git"), str(repository.top)), "issue-7", base, work, "Merge")
+    announced: list[str] = []
+    for _ in range(2):
+        merge.make(announced.extend)
+    assert announced == [str(repository.top / "b.txt")]
+    assert repository.git("log", "--format=%s").splitlines() == ["Work", "better", "first"]
 
 
 async def test_a_branch_that_is_checked_out_in_the_middle_of_a_merge_gets_nothing_of_another(
