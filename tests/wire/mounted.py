@@ -137,18 +137,30 @@ async def mounting(
         yield begin
 
 
-async def require_kept_at_its_host(serve: Any, status: int, failure: Callable[..., Any]) -> None:
-    """Fail when a request is sent on to another host; `failure` returns the error of asking a service."""
-    async with WireServer() as other:
-        moved = other.url.replace("127.0.0.1", "localhost")
-        caught = await failure(await serve(json_answer(b"", status, location=moved)))
+async def require_kept_at_its_place(serve: Any, status: int, failure: Callable[..., Any]) -> None:
+    """Fail when a request is sent on to another host or port; `failure` returns the error of asking a service."""
+    for host in ("localhost", "127.0.0.1"):
+        async with WireServer() as other:
+            moved = other.url.replace("127.0.0.1", host)
+            caught = await failure(await serve(json_answer(b"", status, location=moved)))
+            assert (type(caught), caught.retryable) == (ConfigurationError, False)
+            assert show_error(caught).endswith(
+                f"on to {moved}. Set base_url to that address, if it may have your prompts."
+            )
+            assert other.requests == []
+
+
+async def require_sent_on_at_its_place(serve: Any, said: Answer, failure: Callable[..., Any]) -> None:
+    """Fail when a request is not sent on whole at its host and port, or on and on; `said` says "moved"."""
+    service = await serve(json_answer(b"", 307, location="/there"), said)
+    assert (await service.ask()).content[0].text == "moved"
+    for status, problem, times in (
+        (302, "/there, without their content. Set base_url so", 1),
+        (308, "on 10 times", 11),
+    ):
+        service = await serve(answer=lambda request, status=status: json_answer(b"", status, location="/there?a=b"))
+        caught = await failure(service)
         assert (type(caught), caught.retryable) == (ConfigurationError, False)
-        assert moved in show_error(caught)
-        assert other.requests == []
-
-
-async def require_sent_on_at_its_host(serve: Any, said: Answer) -> None:
-    """Fail when a request is not sent on to another place of its host, which says "moved"."""
-    async with WireServer([said]) as other:
-        service = await serve(json_answer(b"", 307, location=f"{other.url}/there"))
-        assert (await service.ask()).content[0].text == "moved"
+        assert problem in show_error(caught)
+        assert "a=b" not in show_error(caught)
+        assert [request.method for request in service.server.requests] == ["POST"] * times

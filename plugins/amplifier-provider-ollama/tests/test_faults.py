@@ -10,7 +10,7 @@ import pytest
 from amplifier_core import llm_errors
 from amplifier_core.llm_errors import LLMError
 from tests.wire import ollama as wire
-from tests.wire.mounted import require_kept_at_its_host, require_sent_on_at_its_host
+from tests.wire.mounted import require_kept_at_its_place, require_sent_on_at_its_place
 from tests.wire.server import NEVER, Answer, WireServer, json_answer, show_error
 
 KEY = "the-key-of-the-tests"
@@ -179,12 +179,12 @@ async def test_an_answer_that_takes_too_long_is_given_up(serve: Any, answer: Ans
 
 
 @pytest.mark.parametrize("status", [307, 308])
-async def test_a_request_is_not_sent_on_to_another_host(serve: Any, status: int) -> None:
-    await require_kept_at_its_host(serve, status, failure)
+async def test_a_request_is_not_sent_on_to_another_host_or_port(serve: Any, status: int) -> None:
+    await require_kept_at_its_place(serve, status, failure)
 
 
-async def test_a_request_is_sent_on_at_the_same_host(serve: Any) -> None:
-    await require_sent_on_at_its_host(serve, wire.says("moved"))
+async def test_a_request_is_sent_on_whole_at_the_same_host_and_port_but_not_on_and_on(serve: Any) -> None:
+    await require_sent_on_at_its_place(serve, wire.says("moved"), failure)
 
 
 # a user who stops

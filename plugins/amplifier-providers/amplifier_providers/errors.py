@@ -74,9 +74,7 @@ class BaseTranslator(ABC):
             return add_remedy(error, "Try again.")
         for each in (error, error.__cause__):
             if isinstance(each, Redirected):
-                return self.make(
-                    ConfigurationError, str(each), "Set base_url to that address, if it may have your prompts."
-                )
+                return self.make(ConfigurationError, str(each), each.remedy)
         found = self.translate_foreign(error)
         if found is not None:
             return found

@@ -1,22 +1,43 @@
-"""Refuse to send a request, with its prompt and its key, on to another host."""
+"""Refuse to send a request, with its prompt and its key, on to another host or port, or on and on."""
 
 from __future__ import annotations
 
 from typing import Any
 
+MOST = 10
+"""Redirects of one request that are followed."""
+_COUNT = "amplifier_redirects"
+"""The name of their number among a request's extensions, which go with it from redirect to redirect."""
+
 
 class Redirected(Exception):
-    """A service wants a request to go to another host, or there without encryption."""
+    """A service wants a request to go where it is not sent; `remedy` says what a person can do."""
 
-    def __init__(self, status: int, address: str) -> None:
-        super().__init__(f"{status}: it sends requests on to {address}")
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.remedy = remedy
 
 
 async def refuse_redirect(response: Any) -> None:
-    """Raise `Redirected` for an answer that leads to another host: a hook for answers of `httpx` and `httpx2`."""
+    """Raise `Redirected` for an answer that leads to another host or port: a hook for answers of `httpx` and `httpx2`.
+
+    It does so as well for one that leads from https to http, one that takes the content from a request, and the
+    eleventh in a row.
+    """
     if not response.has_redirect_location:
         return
-    here = response.request.url
-    there = here.join(response.headers["location"])
-    if there.host != here.host or (here.scheme, there.scheme) == ("https", "http"):
-        raise Redirected(response.status_code, f"{there.scheme}://{there.netloc.decode('ascii')}")
+    status, request = response.status_code, response.request
+    here, there = request.url, request.url.join(response.headers["location"])
+    address = f"{there.scheme}://{there.netloc.decode('ascii')}"
+    before, after = (here.scheme, here.host, here.port), (there.scheme, there.host, there.port)
+    if before != after and (before, after) != (("http", here.host, None), ("https", here.host, None)):
+        remedy = "Set base_url to that address, if it may have your prompts."
+        raise Redirected(f"{status}: it sends requests on to {address}", remedy)
+    if status in (301, 302, 303) and request.method == "POST":  # clients make a GET of it
+        remedy = "Set base_url so that requests go there at once."
+        raise Redirected(f"{status}: it sends requests on to {address}{there.path}, without their content", remedy)
+    count = request.extensions.get(_COUNT, 0) + 1
+    if count > MOST:
+        problem = f"{status}: it has sent a request on {MOST} times, and now to {address}{there.path}"
+        raise Redirected(problem, "Check base_url.")
+    request.extensions[_COUNT] = count
