@@ -64,7 +64,6 @@ class Connection:
         self._client: Client | None = None
         self._ready = asyncio.Event()
         self._lost = asyncio.Event()
-        self._stale = asyncio.Event()
         self._closing = asyncio.Event()
         self._failures = 0
         self._failing = asyncio.Event()
@@ -160,9 +159,7 @@ class Connection:
         self._sieve = Sieve()
         transport = await self._open()
         about = Implementation(name="amplifier", version=version("amplifier"))
-        client = await stack.enter_async_context(
-            Client(transport, client_info=about, cache=None, message_handler=self._hear)
-        )
+        client = await stack.enter_async_context(Client(transport, client_info=about, cache=None))
         self._sieve.version = client.protocol_version
         return client
 
@@ -206,10 +203,10 @@ class Connection:
         """Read the lists again whenever the server says that they have changed; return when it is lost."""
         ends = [self._lost, *([self._program.lost] if self._program is not None else [])]
         while True:
-            await _wait_for_any([*ends, self._stale])
+            await _wait_for_any([*ends, self._sieve.changed])
             if any(each.is_set() for each in ends):
                 return
-            self._stale.clear()
+            self._sieve.changed.clear()
             async with asyncio.timeout(CONNECTING):
                 await self._read_listing(client)
             if self._update is not None:
@@ -219,18 +216,12 @@ class Connection:
                     await _wait_for_any(ends)
 
     async def _listen(self, client: Client) -> None:
-        """Hear of changed lists in the way of the newest protocol; older servers refuse it, and send notifications."""
+        """Ask to hear of changed lists, as the newest protocol wants it; older servers refuse it, and tell anyway."""
         with suppress(Exception):
             async with client.listen(tools_list_changed=True, prompts_list_changed=True) as changes:
-                self._stale.set()  # what has changed since the lists were read
-                async for _ in changes:
-                    self._stale.set()
-
-    async def _hear(self, message: Any) -> None:
-        from mcp_types import PromptListChangedNotification, ToolListChangedNotification
-
-        if isinstance(message, ToolListChangedNotification | PromptListChangedNotification):
-            self._stale.set()
+                self._sieve.changed.set()  # what has changed since the lists were read
+                async for _ in changes:  # the sieve hears of them
+                    pass
 
     async def call(self, ask: Callable[[Client], Awaitable[T]], seconds: float) -> T:
         """Return the answer to a request, within a time limit. Raises `ServerError`.

@@ -6,6 +6,7 @@ as a whole, so one odd entry would take the others away.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -15,12 +16,14 @@ from pydantic import ValidationError
 
 from .listing import MOST_RESOURCES, plain
 
-UNREAD = ("notifications/message", "notifications/resources/list_changed", "notifications/resources/updated")
-"""The methods of notifications that nobody here reads."""
+CHANGED = ("notifications/tools/list_changed", "notifications/prompts/list_changed")
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+"""The answer to the request to hear of changed lists, which a connection makes once."""
 PROGRESS = "notifications/progress"
 PROGRESS_EVERY = 0.1
-"""Seconds between two such notifications of one call that are read; the last one always is."""
-MOST_TOKENS = 1000
+"""Seconds in which one such notification of a call is read, and one that is the last."""
+MOST_PROGRESS = 50
+"""Such notifications of all calls that are read in this time."""
 LISTS = {
     "tools": ("tools/list", "tool"),
     "prompts": ("prompts/list", "prompt"),
@@ -38,15 +41,23 @@ class Sieve:
         """The protocol that is spoken; lists stay as they are until it is known."""
         self.left_out: list[str] = []
         """Why entries have left lists."""
-        self._told: dict[int | str, float] = {}
-        """When a call's progress was last read."""
+        self.changed = asyncio.Event()
+        """Set when the server says that its lists have changed."""
+        self._is_acknowledged = False
+        self._since = 0.0
+        self._told: set[tuple[int | str, bool]] = set()
+        """The calls whose progress was read since then, and whether it was the last."""
 
     def keeps(self, message: Any) -> bool:
         """Return whether a message goes on to the SDK; odd entries have left its lists."""
         if isinstance(message, JSONRPCNotification):
             if message.method == PROGRESS:
                 return self._is_due(message.params or {})
-            return message.method not in UNREAD
+            if message.method in CHANGED:
+                self.changed.set()
+            is_first = message.method == ACKNOWLEDGED and not self._is_acknowledged
+            self._is_acknowledged |= is_first
+            return is_first
         if isinstance(message, JSONRPCResponse) and self.version:
             for name in LISTS.keys() & message.result.keys():
                 if isinstance(message.result[name], list):
@@ -54,15 +65,16 @@ class Sieve:
         return True
 
     def _is_due(self, params: dict[str, Any]) -> bool:
-        token, now = params.get("progressToken"), time.monotonic()
-        if not isinstance(token, int | str):
+        token, progress, now = params.get("progressToken"), params.get("progress"), time.monotonic()
+        if not isinstance(token, int | str) or not isinstance(progress, int | float):
             return False
-        is_last = params.get("progress") == params.get("total")
-        if now - self._told.get(token, -PROGRESS_EVERY) < PROGRESS_EVERY and not is_last:
-            return False
-        if len(self._told) >= MOST_TOKENS:
+        if now - self._since >= PROGRESS_EVERY:
+            self._since = now
             self._told.clear()
-        self._told[token] = now
+        said = (token, progress == params.get("total"))
+        if said in self._told or len(self._told) >= MOST_PROGRESS:
+            return False
+        self._told.add(said)
         return True
 
     def _clean(self, result: dict[str, Any], name: str) -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp_types import JSONRPCNotification
 
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.models import ToolResult
 from amplifier_tool_mcp import mount
-from amplifier_tool_mcp.connection import Connection
+from amplifier_tool_mcp.sieve import Sieve
 from tests.programs import install_from_npm, install_from_pypi, require
 
 HERE = Path(__file__).parent
@@ -68,15 +69,17 @@ class Room:
 
 @pytest.fixture
 def notified(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The methods of the notifications that the SDK has handed over."""
+    """The methods of the notifications that went on to the SDK."""
     heard: list[str] = []
-    hear = Connection._hear
+    keeps = Sieve.keeps
 
-    async def note(self: Connection, message: Any) -> None:
-        heard.append(message.method)
-        await hear(self, message)
+    def note(self: Sieve, message: Any) -> bool:
+        is_kept = keeps(self, message)
+        if is_kept and isinstance(message, JSONRPCNotification):
+            heard.append(message.method)
+        return is_kept
 
-    monkeypatch.setattr(Connection, "_hear", note)
+    monkeypatch.setattr(Sieve, "keeps", note)
     return heard
 
 

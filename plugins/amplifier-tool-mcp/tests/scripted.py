@@ -134,13 +134,13 @@ def call(request, params):
         print("I am no message")
         print('{"also": "none"}')
         print("\x00\xff{{{", flush=True)
-    if text == "flood":
-        token = (params.get("_meta") or {}).get("progressToken", "none")
-        for done in range(100):
-            send(method="notifications/message", params={"level": "info", "data": "la"})
-            send(method="notifications/resources/updated", params={"uri": "note://1"})
-            send(method="notifications/progress", params={"progressToken": token, "progress": done})
-            send(method="notifications/progress", params={"progressToken": None, "progress": done})
+    if text.startswith("flood "):
+        method, about = json.loads(text[6:])
+        for number in range(100):
+            values = {"TOKEN": (params.get("_meta") or {}).get("progressToken", "none"), "NUMBER": number}
+            given = {key: values.get(value, value) for key, value in about.items()}
+            send(method=method, params=given)
+        return say("echo: flood")
     if text == "progress":
         token = (params.get("_meta") or {}).get("progressToken")
         for done in (1, 2):

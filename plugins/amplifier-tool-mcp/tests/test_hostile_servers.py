@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -77,20 +78,41 @@ async def test_noise_does_no_harm(open_room: Any, mode: str) -> None:
         assert [await room.echo(each) for each in "abc"] == ["echo: a", "echo: b", "echo: c"]
 
 
-async def test_a_flood_of_notifications_that_nobody_reads_does_not_reach_the_sdk(
-    open_room: Any, notified: list[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("method", "params", "most"),
+    [
+        ("notifications/message", {"level": "info", "data": "la"}, 0),
+        ("notifications/resources/updated", {"uri": "note://1"}, 0),
+        ("notifications/of_its_own", {}, 0),
+        ("notifications/cancelled", {"requestId": "NUMBER"}, 0),
+        ("notifications/tools/list_changed", {}, 0),
+        ("notifications/subscriptions/acknowledged", {}, 1),
+        ("notifications/progress", {"progressToken": "TOKEN", "progress": 1}, 1),
+        ("notifications/progress", {"progressToken": "TOKEN", "progress": 1, "total": 1}, 1),
+        ("notifications/progress", {"progressToken": "TOKEN"}, 0),
+        ("notifications/progress", {"progressToken": "NUMBER", "progress": 1}, sieve.MOST_PROGRESS),
+        ("notifications/progress", {"progressToken": None, "progress": 1}, 0),
+    ],
+)
+async def test_few_notifications_of_a_flood_reach_the_sdk(
+    open_room: Any,
+    notified: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    params: dict[str, Any],
+    most: int,
 ) -> None:
     monkeypatch.setattr(sieve, "PROGRESS_EVERY", 600.0)
     async with open_room({"one": scripted()}) as room:
-        assert await room.echo("flood") == "echo: flood"
-        assert await room.echo("next") == "echo: next"  # the notifications before it have been handed over
-    assert notified == ["notifications/progress"]
+        assert await room.echo("flood " + json.dumps([method, params])) == "echo: flood"
+        assert notified == [method] * most
 
 
-def test_the_first_and_the_last_progress_of_a_call_are_read() -> None:
+def test_the_first_and_the_last_progress_of_a_call_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sieve, "PROGRESS_EVERY", 600.0)
     sift = sieve.Sieve()
     read = []
-    for part in (1, 2, 3):
+    for part in (1, 2, 3, 3):
         for token in ("a", 1):
             params = {"progressToken": token, "progress": part, "total": 3}
             if sift.keeps(JSONRPCNotification(jsonrpc="2.0", method=sieve.PROGRESS, params=params)):
