@@ -248,8 +248,8 @@ async def spawn_in_background(
 
     Raises `SessionConflict` for a parent that has ended: nothing would end the child with it.
     """
-    parent_id, ended_at = spawn.parent.session_id, spawn.parent.ended_at
-    if ended_at is not None:
+    parent_id = spawn.parent.session_id
+    if getattr(spawn.parent, "ended_at", None) is not None:  # the session of another engine may not have it
         raise SessionConflict(parent_id, f"session '{parent_id}' has ended: it spawns nothing in the background")
     family = Family.of(spawn.parent)
     seconds = _limit(family, timeout)

@@ -212,7 +212,7 @@ class BackgroundSessionManager:
             return None
 
     def _refuse_start(self, name: str) -> None:
-        if self._engine.parent.ended_at is not None:
+        if getattr(self._engine.parent, "ended_at", None) is not None:  # the session of another engine may not have it
             raise SessionConflict(
                 name, f"background session '{name}' cannot start: its parent has ended; begin another"
             )

@@ -346,6 +346,7 @@ async def test_orchestrator_starts_configured_sessions(
     bundle = await load_bundle(str(tmp_path / "bundle.md"))
     async with run_background([bundle], store, plugins) as [up]:
         assert [row["name"] for row in up.manager.get_status().values()] == ["notes"]
+        del up.root.ended_at  # as a stand-in of another engine
         await up.manager.start(bundle.background_sessions[1])
         assert [row["name"] for row in up.manager.get_status().values()] == ["notes", "later"]
 

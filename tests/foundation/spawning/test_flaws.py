@@ -319,6 +319,13 @@ async def test_a_parent_that_has_ended_spawns_nothing_in_the_background(
     assert await store.sessions() == []
 
 
+async def test_a_parent_that_does_not_say_whether_it_has_ended_spawns_in_the_background(
+    parent: Parent, echo: PreparedBundle
+) -> None:
+    del parent.ended_at
+    assert (await (await spawn_bundle(echo, "hello", parent, background=True)).wait()).output == "user:hello"
+
+
 @pytest.mark.parametrize("immediate", [False, True])
 async def test_one_that_is_cancelled_in_the_background_is_told_and_stored(
     immediate: bool, parent: Parent, make_bundle: MakeBundle, store: DurableStore, router: EventRouter, words: Any
