@@ -69,7 +69,8 @@ class Functions:
             raise FlowError(TIMEOUT, f"{reason}. A function that is `async def` ends with its time limit", task.id)
         output, error = ended.result()
         if isinstance(error, RuntimeError) and re.search("no (current|running) event loop", str(error)):
-            reason = f"{explain(error, task.id).reason}. A plain function runs in a thread: write it as `async def`"
+            said = explain(error, task.id).reason.rstrip(".")
+            reason = f"{said}. A plain function runs in a thread: write it as `async def`"
             raise FlowError(FAILED, reason, task.id) from error
         if error is not None:
             raise error
