@@ -14,7 +14,7 @@ import stat
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..frozen import frozen
-from .hidden import UNSEEN
+from .hidden import BRAILLE, UNSEEN
 from .repositories import is_obeyed_by_git
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ INSIDE = " inside"
 """The end of a declared kind of path, for a tool that stays in the working folder."""
 _READING = frozenset(("read", "list", "ls", "glob", "grep", "search", "find", "get", "view", "show", "stat", "tree"))
 # Patterns are texts: most sessions use none of them, and to compile one takes as long as to import a module.
-_CONTROL = f"[\x00-\x1f\x7f-\x9f{UNSEEN}\ud800-\udc7f\udd00-\udfff]"
+_CONTROL = f"[\x00-\x1f\x7f-\x9f{UNSEEN}\ud800-\udc7f\udd00-\udfff]{BRAILLE}"
 _HOST = r"[\w.*-]*|[\da-f:.]+(?:%\w+)?"
 _ESCAPING = r"/proc/(?:self|thread-self|\d+)(?:/task/\d+)?/(?:cwd|root|fd)(?:/|$)"
 

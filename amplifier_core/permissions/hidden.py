@@ -7,7 +7,9 @@ UNSEEN = (
     "\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufeff\uffa0"
     "\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"
 )
-"""No name needs them."""
+"""No name needs them, but for the blank of Braille between its letters."""
+BRAILLE = "(?<![\u2800-\u28ff]\u2800(?=[\u2800-\u28ff]))"
+"""A condition behind a class with `UNSEEN` that leaves out that blank."""
 JOINERS = "\u200c\u200d"
 """They join letters or part them: Persian words and many emoji have them."""
 VARIATIONS = "\u034f\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"

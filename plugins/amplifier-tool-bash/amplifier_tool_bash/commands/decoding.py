@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amplifier_core.permissions import Access
-from amplifier_core.permissions.hidden import JOINERS, UNSEEN, VARIATIONS
+from amplifier_core.permissions.hidden import BRAILLE, JOINERS, UNSEEN, VARIATIONS
 from amplifier_sandbox.repositories import runs_programs_to_read
 
 from .files import Closed, TooManyFiles, expand
@@ -43,11 +43,18 @@ _MOST_READINGS = 200
 """Readings of all commands, also those that only a refusal looks at."""
 _LONGEST_FRAGMENT = 4_096
 
+_UNPRINTED = f"\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{UNSEEN}{JOINERS}"
+_BASE = f"[^\x00-\x7f\\s{_UNPRINTED}{VARIATIONS}]"
+"""A letter or a sign outside of ASCII."""
 _FORBIDDEN = re.compile(
-    f"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{UNSEEN}{JOINERS}{VARIATIONS}](?<![\ufe0e\ufe0f])"
-    "|[\ufe0e\ufe0f](?<![^\x00-\x7f\ufe0e\ufe0f].)(?!\u20e3)"
+    f"[{_UNPRINTED}{VARIATIONS}](?<!{_BASE}[{VARIATIONS}])(?<![\ufe0e\ufe0f](?=\u20e3))"
+    f"(?<![^\x00-\x7f\\s{_UNPRINTED}][{JOINERS}](?={_BASE})){BRAILLE}"
 )
-"""Control and invisible characters, but for the one that makes a sign, or the digit of a keycap, an emoji."""
+"""Control and invisible characters, but for those that languages need.
+
+They choose the form of a letter or a sign, make an emoji of the digit of a keycap, join letters or signs, or part the
+words of Braille.
+"""
 _FRAGMENTS = re.compile(r"[;&|\n()`{}]|\$\(|\b(?:do|then|else|time|coproc)\b|!")
 _BEFORE_PROGRAM = re.compile(r"([A-Za-z_]\w*\+?=)|[0-9]*[<>|]+", re.ASCII)
 """An assignment, or the sign of a redirection."""
