@@ -16,7 +16,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .errors import EFFECT, UNREADABLE, InvalidAnswer, ServerError, ServerLost
+from .errors import EFFECT, UNREADABLE, CallRefused, InvalidAnswer, ServerError, ServerLost
 from .listing import Listing, plain, read_listing
 
 if TYPE_CHECKING:
@@ -258,6 +258,8 @@ class Connection:
                     f"the answer of the MCP server '{self.server.name}' broke off: {error}. {EFFECT}"
                 ) from None
             if (problem := _find_no_answer(error)) is not None:
+                if own and 400 <= own[-1] < 500 and own[-1] != 408:  # a 408 may come while the server works
+                    raise CallRefused(self.server.name, own[-1]) from None
                 raise InvalidAnswer(self.server.name, f"HTTP {own[-1]}: {problem}" if own else problem) from None
             raise
         finally:

@@ -24,6 +24,14 @@ class InvalidAnswer(ServerError):
         super().__init__(f"the MCP server '{name}' answers against the protocol ({problem}). {EFFECT}")
 
 
+class CallRefused(ServerError):
+    """A server refuses a request by the status of HTTP alone."""
+
+    def __init__(self, name: str, status: int) -> None:
+        remedy = "Try again later" if status == 429 else "Check its address and its headers"
+        super().__init__(f"the MCP server '{name}' refuses the call (HTTP {status}). {remedy}")
+
+
 class ToolChanged(ServerError):
     """A server has changed or removed a tool since the session began."""
 

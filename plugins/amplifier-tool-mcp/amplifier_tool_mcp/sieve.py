@@ -82,6 +82,8 @@ class Sieve:
         method, kind = LISTS[name]
         if _find_problem(method, self.version, result, name) is None:
             return
+        if _find_problem(method, self.version, {**result, name: []}, name) is not None:
+            return  # no entry is at fault; the SDK tells what is
         kept = []
         for each in result[name][:MOST_RESOURCES]:
             problem = _find_problem(method, self.version, {**result, name: [each]}, name)

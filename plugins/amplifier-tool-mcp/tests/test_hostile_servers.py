@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp_types import JSONRPCNotification
+from mcp_types import JSONRPCNotification, JSONRPCResponse
 
 from amplifier_tool_mcp import connection, sieve, stdio
 from amplifier_tool_mcp.errors import EFFECT
@@ -132,6 +132,15 @@ async def test_odd_entries_of_lists_take_no_other_ones_away(open_room: Any) -> N
         "the MCP server 'one': its tool 'none' is left out: Input should be a valid dictionary or instance of Tool",
         "the MCP server 'one': its prompt 'summarise' is left out: arguments: Input should be a valid list",
     ]
+
+
+def test_no_entry_is_at_fault_for_a_page_that_is_odd_itself() -> None:
+    sift = sieve.Sieve()
+    sift.version = "2025-06-18"
+    page = {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}], "nextCursor": 5}
+    message = JSONRPCResponse(jsonrpc="2.0", id=1, result={**page})
+    assert sift.keeps(message)
+    assert (message.result, sift.left_out) == (page, [])
 
 
 async def test_half_a_character_in_a_result_loses_that_character_alone(open_room: Any) -> None:

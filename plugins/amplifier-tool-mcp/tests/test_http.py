@@ -95,7 +95,7 @@ async def test_an_error_of_a_server_is_no_loss_and_an_answer_that_breaks_off_is(
     [
         ((500, "text/plain", b"oops"), "HTTP 500: Server returned an error response"),
         ((500, "application/json", b'{"oops": 1}'), "HTTP 500: Server returned an error response"),
-        ((429, "text/plain", b""), "HTTP 429: Server returned an error response"),
+        ((408, "text/plain", b""), "HTTP 408: Server returned an error response"),
         ((202, "text/plain", b""), "HTTP 202: server answered a request with 202 Accepted"),
         ((200, "application/json", b"{bad"), "HTTP 200: Failed to parse JSON response"),
         ((200, "text/event-stream", b"data: {bad\n\n"), "HTTP 200: Failed to parse SSE message"),
@@ -111,6 +111,15 @@ async def test_what_comes_in_place_of_an_answer_is_no_refusal(open_room: Any, an
             assert error["message"] == f"the MCP server 'one' answers against the protocol ({problem}). {EFFECT}"
             assert await room.echo("next") == SAID
     assert asked.count("initialize") == 1
+
+
+@pytest.mark.parametrize(("status", "remedy"), [(429, "Try again later"), (400, "Check its address and its headers")])
+async def test_a_status_that_refuses_a_call_is_no_effect(open_room: Any, status: int, remedy: str) -> None:
+    with serving(lambda text, usual: (status, "text/plain", b""), []) as server:
+        async with open_room({"one": server}) as room:
+            error = (await room.call("mcp__one__echo", text="a")).error
+    assert error["type"] == "CallRefused"
+    assert error["message"] == f"the MCP server 'one' refuses the call (HTTP {status}). {remedy}"
 
 
 async def test_an_error_of_the_protocol_is_a_refusal_whatever_its_status(open_room: Any) -> None:

@@ -342,6 +342,9 @@ LINES = [
     ("", None),
     ("[]", (None, -32600)),
     ("5", (None, -32600)),
+    ('{"jsonrpc": "2.0", "id": 9, "result": null}', None),
+    ('{"jsonrpc": "2.0", "id": 9, "error": "broken"}', None),
+    ('{"jsonrpc": "2.0", "id": 9, "result": {"a": ' + "9" * 5000 + "}}", None),
     ('{"jsonrpc": "2.0", "id": 7, "method": 5}', (7, -32600)),
     ('{"jsonrpc": "2.0", "id": "8", "method": "tools/list", "params": []}', ("8", -32600)),
     (

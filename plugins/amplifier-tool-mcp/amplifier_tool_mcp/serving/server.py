@@ -103,7 +103,7 @@ def _make_result(text: str, facts: Mapping[str, Any] | None = None, *, failed: b
 async def serve_stdio(server: Server[Any]) -> None:
     """Serve the caller at stdin and stdout until it closes them, or a signal asks for the end.
 
-    A line that is no message is answered with an error, with the id that it has.
+    A line that is no message is answered with an error, with the id that it has, unless it is a broken answer.
     """
     async with _end_on_signal(), stdio_server() as (reading, writing):
 
@@ -119,7 +119,10 @@ async def serve_stdio(server: Server[Any]) -> None:
 
 
 def _repair(error: ValidationError) -> SessionMessage | types.JSONRPCError | None:
-    """Return the message of a line that the SDK does not take, or the answer to it; None for an empty one."""
+    """Return the message of a line that the SDK does not take, or the answer to it.
+
+    None for an empty line, and for an answer of the caller: its id is not one of the caller's own requests.
+    """
     problems = error.errors(include_url=False)
     whole: Any = None
     if problems[0]["type"] == "json_invalid":
@@ -135,6 +138,8 @@ def _repair(error: ValidationError) -> SessionMessage | types.JSONRPCError | Non
         # The SDK tried each kind of message: what a kind misses is missing in the whole line.
         whole = next((each["input"] for each in problems if each["type"] == "missing"), None)
         problem = types.ErrorData(code=types.INVALID_REQUEST, message="the line is no message of JSON-RPC 2.0")
+    if isinstance(whole, dict) and "method" not in whole and whole.keys() & {"result", "error"}:
+        return None
     number = whole.get("id") if isinstance(whole, dict) else None
     is_number = isinstance(number, int | str) and not isinstance(number, bool)
     return types.JSONRPCError(jsonrpc="2.0", id=number if is_number else None, error=problem)
