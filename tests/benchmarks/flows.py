@@ -151,10 +151,11 @@ async def _forks() -> AsyncIterator[Row]:
 def _forking(bundle: PreparedBundle, folder: Path, size: int, grown: list[float]) -> Sample:
     """Return a sample of a task that forks a history of so many bytes, among many; each time in a new run.
 
+    The history comes from a function: a text would be in the description of the workflow, which is stored once a run.
     `grown` gets the bytes by which the store grows for each task.
     """
     folder.mkdir()
-    source = Task("source", agent="self", prompt="x" * size)
+    source = Task("source", agent="self", prompt=lambda inputs: "x" * size)
     forks = [Task(f"f{n}", agent="self", fork="source", prompt="go") for n in range(FORKS)]
     steps = Workflow("first", Sequence(source, Parallel(*forks, max_concurrency=16)))
 
