@@ -24,7 +24,7 @@ from .sessions.recording import shield_to_completion
 from .sessions.session_storage import as_session_store
 from .sessions.working_dir import find_project_folder
 from .spawning.child import Spawn, prepare_spawn, spawn_request
-from .spawning.family import TREE, Family, end_tasks
+from .spawning.family import TREE, Family, end_tasks, has_ended
 from .spawning.inheritance import Depth, Inherit, Scope, child_config, inherit_history
 from .spawning.life import failure_event, run_spawn, settle_spawn
 from .spawning.limits import time_limit
@@ -249,7 +249,7 @@ async def spawn_in_background(
     Raises `SessionConflict` for a parent that has ended: nothing would end the child with it.
     """
     parent_id = spawn.parent.session_id
-    if getattr(spawn.parent, "ended_at", None) is not None:  # the session of another engine may not have it
+    if has_ended(spawn.parent):
         raise SessionConflict(parent_id, f"session '{parent_id}' has ended: it spawns nothing in the background")
     family = Family.of(spawn.parent)
     seconds = _limit(family, timeout)

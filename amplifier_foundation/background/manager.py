@@ -15,6 +15,7 @@ from amplifier_core.plugins import load_plugins
 from amplifier_core.triggers import TriggerEvent, TriggerType
 
 from ..paths import project_of
+from ..spawning.family import has_ended
 from .accepting import accept
 from .file_causes import FileCauses
 from .keys import MANUAL, manual_key, queue_key
@@ -212,10 +213,9 @@ class BackgroundSessionManager:
             return None
 
     def _refuse_start(self, name: str) -> None:
-        if getattr(self._engine.parent, "ended_at", None) is not None:  # the session of another engine may not have it
-            raise SessionConflict(
-                name, f"background session '{name}' cannot start: its parent has ended; begin another"
-            )
+        if has_ended(self._engine.parent):
+            problem = f"background session '{name}' cannot start: its parent has ended; begin another"
+            raise SessionConflict(name, problem)
         if (known := self._named.get(name)) is not None and known.status != "stopped":
             raise SessionConflict(name, f"background session '{name}' runs already; stop it first")
 

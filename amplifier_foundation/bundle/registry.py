@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import asdict, field, fields, replace
+from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import BundleLoadError, BundleNotFoundError, NameTaken, SessionConflict
 from amplifier_core.frozen import frozen
 
+from ..documents.dicts import known_members
 from ..documents.local_paths import is_remote, local_path
 from ..documents.positions import show_file
 from ..documents.problems import did_you_mean
@@ -210,12 +211,10 @@ class BundleRegistry:
             file = show_file(self._path)
             raise BundleLoadError(f"{file}: cannot be read ({error}). Repair it, or remove it") from error
         entries = data.get("bundles") if isinstance(data, dict) else None
-        known = {each.name for each in fields(BundleState)}
         states: dict[str, BundleState] = {}
         for name, entry in (entries or {}).items():
             if isinstance(entry, dict):
-                kept = {key: value for key, value in entry.items() if key in known}  # others are of another version
-                states[name] = BundleState(**{"uri": "", **kept, "name": name})
+                states[name] = BundleState(**{"uri": "", **known_members(BundleState, entry), "name": name})
         return states
 
 

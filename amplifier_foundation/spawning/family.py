@@ -155,6 +155,11 @@ async def end_tasks(tasks: set[asyncio.Task[Any]]) -> None:
     await asyncio.wait(tasks)
 
 
+def has_ended(session: AmplifierSession) -> bool:
+    """Return whether a session has ended; that of another engine may not say so."""
+    return getattr(session, "ended_at", None) is not None
+
+
 async def end_children(session: AmplifierSession) -> None:
     """End the running children of a session."""
     family: Family | None = session.coordinator.get_capability(FAMILY)

@@ -137,7 +137,7 @@ async def list_(
         found = await tracker.find(
             status=wanted, type=[type_] if type_ else (), label=label, ready=ready, limit=None if as_json else limit + 1
         )
-        is_empty = not found and not await tracker.find(limit=1)
+        is_empty = not (as_json or found or await tracker.find(limit=1))
     if as_json:
         print_json("issue.list/1", [each.facts() for each in found[:limit]])
         return

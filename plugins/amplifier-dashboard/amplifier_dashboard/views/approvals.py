@@ -82,7 +82,7 @@ async def _answer(desk: Desk, place: Place, state: Literal["approved", "denied"]
     approval = await find_approval(desk.store, place.variables["approval_id"])
     actor = Actor(desk.person, "dashboard")
     decided = await answer_approval(desk.store, actor, approval, state, scope, reason)
-    runs = await asyncio.to_thread(wake, decided.project, decided.queue.rpartition("/")[2])
+    runs = await asyncio.to_thread(wake, decided.project, decided.queue)
     runs = runs or await status_elsewhere(desk.store, decided.project, decided.queue) != ""
     rule = f" Added to permissions.allow of your settings: {decided.rule}." if scope == "always" else ""
     return Reply(f"{decided.tool} is {state}. Its session {describe_next(decided, runs=runs)}.{rule}")

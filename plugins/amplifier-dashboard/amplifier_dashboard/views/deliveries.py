@@ -111,7 +111,7 @@ async def retry_all(desk: Desk, deliveries: Sequence[Delivery], decision: Decisi
     if not done.due and len(done.conflicts) == 1:
         raise done.conflicts[0]
     queues = dict.fromkeys((each.project, each.queue) for each in done.due)
-    runs = [await asyncio.to_thread(wake, project, queue.rpartition("/")[2]) for project, queue in queues]
+    runs = [await asyncio.to_thread(wake, project, queue) for project, queue in queues]
     if not all(runs):
         runs = [here or await status_elsewhere(desk.store, *at) != "" for here, at in zip(runs, queues, strict=True)]
     said = f"{_count(done.due)} handled again" if done.due else "Nothing is handled again"

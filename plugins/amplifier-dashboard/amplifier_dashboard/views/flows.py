@@ -129,7 +129,7 @@ async def _answer(
         return Reply(f"It is {state}; more of the run waits for an answer.")
     if run_of(decided) is not None:
         return Reply(f"It is {state}. Go on with the run now.")
-    runs = await asyncio.to_thread(wake, decided.project, decided.queue.rpartition("/")[2])
+    runs = await asyncio.to_thread(wake, decided.project, decided.queue)
     return Reply(f"It is {state}; the run goes on {'now' if runs else 'when its background session runs'}.")
 
 
@@ -145,7 +145,7 @@ async def resume(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
     run_id = record.session_id
     if record.event_id is not None:
         delivery = await resume_event_run(desk.store, actor(desk), record)
-        runs = await asyncio.to_thread(wake, delivery.project, delivery.queue.rpartition("/")[2])
+        runs = await asyncio.to_thread(wake, delivery.project, delivery.queue)
         return Reply(f"The run goes on {'now' if runs else 'when its background session runs'}.")
     await desk.talks.begin(run_id, ResumedRun(desk, record, accept=bool(form.get("accept"))))
     await record_run(desk.store, actor(desk), "flow.resume", record)
