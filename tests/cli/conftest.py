@@ -7,6 +7,8 @@ import os
 import pty
 import re
 import select
+import signal
+import termios
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -107,6 +109,14 @@ class Terminal:
     def ended(self) -> int:
         """Return the code that the program ended with."""
         return self._process.wait(PATIENCE)
+
+    def prints_keys(self) -> bool:
+        """Return whether the terminal prints the keys that are typed."""
+        return bool(termios.tcgetattr(self._side)[3] & termios.ECHO)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send the program a signal."""
+        os.kill(self._process.pid, number)
 
     def close(self) -> None:
         """End the program, if it has not ended."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -250,6 +251,22 @@ def test_lines_typed_while_the_model_answers_steer_the_turn(terminals: Any, mode
     person.until(r"> ")
     person.type("/quit\n")
     assert person.ended() == exits.OK
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_a_turn_leaves_a_terminal_that_prints_keys(
+    terminals: Any, model: Any, number: signal.Signals
+) -> None:
+    person = terminals("run", term="xterm-256color")
+    person.until(r"> ")
+    person.type("go\n")
+    model.asked()
+    model.block(0, "text", "I change the tests")
+    person.until("I change the tests")
+    assert not person.prints_keys()
+    person.signal(number)
+    assert person.ended() == -number
+    assert person.prints_keys()
 
 
 def test_a_question_of_a_hook_gets_the_line_that_is_typed_for_it(terminals: Any, model: Any) -> None:

@@ -16,6 +16,8 @@ NUDGE = signal.SIGURG
 """A signal without another meaning: it interrupts a wait, and ends no process."""
 AGAIN = 0.02
 """Seconds between two nudges of the main thread."""
+ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""The signals that end a conversation without a word."""
 
 
 @contextmanager
@@ -51,6 +53,24 @@ def heard_at_once(number: int, handler: Callable[[int, object], None]) -> Iterat
         os.close(reading)
         signal.signal(number, before[1])
         signal.signal(NUDGE, before[0])
+
+
+@contextmanager
+def called_before_end(call: Callable[[], None]) -> Iterator[None]:
+    """Call `call` before one of `ENDING` ends this process; enter the block in the main thread."""
+
+    def end(number: int, frame: object) -> None:
+        call()
+        signal.signal(number, before[number])
+        signal.raise_signal(number)
+
+    heard = [each for each in ENDING if signal.getsignal(each) not in (signal.SIG_IGN, None)]  # None: C code handles it
+    before = {number: signal.signal(number, end) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class MainThread:

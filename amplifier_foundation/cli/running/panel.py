@@ -36,7 +36,6 @@ SMALLEST = 12
 """Rows of the smallest screen with a panel."""
 MOST = 10
 """Rows of the largest panel; it takes a third of the screen at most."""
-ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 _SAVE, _RESTORE = "\x1b7", "\x1b8"
 _WHOLE = f"{_SAVE}\x1b[r{_RESTORE}"
@@ -90,14 +89,13 @@ class Panel:
         self._is_new = True
         self._rendered = Event()
         self._closed = Event()
-        self._handlers: dict[signal.Signals, signal.Handlers | Callable[..., object] | int | None] = {}
+        self._suspending: signal.Handlers | Callable[..., object] | int | None = None
+        """The handler of a suspension that this one replaces."""
 
     def open(self) -> None:
         """Draw the panel, and again with its news, until `close`; the event loop waits."""
-        for number in (*ENDING, signal.SIGTSTP):
-            if signal.getsignal(number) not in (signal.SIG_IGN, None):  # None: C code handles it
-                handler = self._on_suspend if number == signal.SIGTSTP else self._on_end
-                self._handlers[number] = signal.signal(number, handler)
+        if signal.getsignal(signal.SIGTSTP) not in (signal.SIG_IGN, None):  # None: C code handles it
+            self._suspending = signal.signal(signal.SIGTSTP, self._on_suspend)
         try:
             self._unsubscribe = self.source.subscribe(self._notify)
         except Exception as problem:
@@ -113,8 +111,8 @@ class Panel:
         self._closed.set()
         self._hide()
         self._console.taken = 0
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+        if self._suspending is not None:
+            signal.signal(signal.SIGTSTP, self._suspending)
         if self._unsubscribe is not None:
             with suppress(Exception):  # the panel is gone, and the conversation goes on
                 self._unsubscribe()
@@ -204,10 +202,6 @@ class Panel:
     def _hide(self) -> None:
         if (size := self._measure()) is not None:
             self._place([], size)
-
-    def _on_end(self, number: int, frame: object) -> None:
-        self.close()
-        signal.raise_signal(number)
 
     def _on_suspend(self, number: int, frame: object) -> None:
         self._hide()

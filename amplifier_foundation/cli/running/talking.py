@@ -24,6 +24,7 @@ from .approving import Approvals
 from .choosing import Chosen, Wanted, choose
 from .commands import COMMANDS, STEER, Commands, Refused, is_command
 from .foreground import Foreground, PressedInterrupt
+from .hearing import called_before_end
 from .lines import LineEditor
 from .showing import PersonView
 from .stopping import Stops, TurnCut
@@ -56,7 +57,8 @@ def talk(ctx: click.Context, wanted: Wanted) -> int:
     foreground = Foreground()
     talk = Talk(ctx, foreground, editor)
     try:
-        return foreground.run(talk.run(wanted))
+        with called_before_end(talk.close):
+            return foreground.run(talk.run(wanted))
     finally:
         talk.close()
 
