@@ -171,9 +171,10 @@ def as_failure(error: BaseException) -> BaseException:
         if _is_at_signal(error):
             return error
         return PluginError(f"{_place_of(error)}called exit({error.code!r}), which a module may not do")
-    task = asyncio.current_task()
-    if isinstance(error, asyncio.CancelledError) and task is not None and not task.cancelling():
-        return PluginError(f"{_place_of(error)}raised CancelledError, and nobody has cancelled its work")
+    if isinstance(error, asyncio.CancelledError):  # without a running loop, there is none
+        task = asyncio.current_task()
+        if task is not None and not task.cancelling():
+            return PluginError(f"{_place_of(error)}raised CancelledError, and nobody has cancelled its work")
     return error
 
 

@@ -11,6 +11,7 @@ from .eager import Waiting, start
 from .events import CANCEL_REQUESTED
 from .hooks import HookRegistry
 from .time_limits import finish
+from .undoing import note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -95,7 +96,7 @@ class ModuleCoordinator:
         `ValueError` for an unknown point, for `hooks`, and for a missing name, `TypeError` for one that is no string.
         """
         if mount_point in _SINGLE:
-            self.mount_points[mount_point] = module
+            _put(mount_point, self.mount_points, mount_point, module)
             return
         if mount_point in ("trigger", "triggers"):
             mount_point, name = "triggers", name or getattr(module, "name", None) or type(module).__name__
@@ -107,7 +108,7 @@ class ModuleCoordinator:
             raise ValueError(f"Name required for {mount_point}")
         if not isinstance(chosen, str):
             raise TypeError(f"the name of a module at {mount_point} must be a string, not {chosen!r}")
-        self.mount_points[mount_point][chosen] = module
+        _put(mount_point, self.mount_points[mount_point], chosen, module)
 
     async def unmount(self, mount_point: str, name: str | None = None) -> None:
         """Take a module away; an absent one is ignored.
@@ -148,7 +149,7 @@ class ModuleCoordinator:
 
     def register_capability(self, name: str, value: Any) -> None:
         """Offer `value` under `name`; the last offer wins."""
-        self._capabilities[name] = value
+        _put("capabilities", self._capabilities, name, value)
 
     def register_capabilities(self, values: Mapping[str, Any]) -> None:
         """Offer each value under its name."""
@@ -160,7 +161,10 @@ class ModuleCoordinator:
 
     def register_contributor(self, channel: str, name: str, callback: Callable[[], Any]) -> None:
         """Have `callback` (plain or async) called when `channel` is collected."""
-        self.channels.setdefault(channel, []).append({"name": name, "callback": callback})
+        contribution: Contribution = {"name": name, "callback": callback}
+        offered = self.channels.setdefault(channel, [])
+        offered.append(contribution)
+        note("contributors", lambda: offered.remove(contribution))
 
     async def collect_contributions(self, channel: str) -> list[Any]:
         """Return the contributions in the order of registration, without None; a failing callback is logged.
@@ -188,6 +192,7 @@ class ModuleCoordinator:
         """Have `cleanup_fn` (plain or async) called by `cleanup`; one of a module has `CLEANUP_TIME_LIMIT` seconds."""
         if callable(cleanup_fn):
             self._cleanup_fns.append((self.mounting, cleanup_fn))
+            note("cleanup")  # it is for what a mount has taken, and is called also when that fails
 
     async def cleanup(self) -> None:
         """Call every clean-up once, the last registered first, also when one of them fails.
@@ -285,3 +290,17 @@ class ModuleCoordinator:
         from .hook_results import process
 
         return await process(self, result, event, hook_name)
+
+
+def _put(place: str, values: dict[str, Any], key: str, value: Any) -> None:
+    """Set `values[key]`; a mount that fails sets it back."""
+    before = {key: values[key]} if key in values else {}
+    values[key] = value
+
+    def undo() -> None:
+        if values.get(key) is value:
+            values.update(before)
+            if not before:
+                values.pop(key, None)
+
+    note(place, undo)

@@ -14,6 +14,7 @@ from .eager import Waiting, is_awaitable, start
 from .frozen import frozen
 from .loader import ModuleLoader, attach_loader, detach_loader, module_failure_reason
 from .time_limits import finish
+from .undoing import Undoing, note
 from .utils.plan_secrets import hide_secrets_of
 from .utils.secrets import redact_error
 
@@ -53,6 +54,8 @@ class Mounting:
         load = getattr(loader, "load", None)
         self._load = load if getattr(load, "__func__", None) is ModuleLoader.load else None
         """The loader's function if it is the kernel's own: it finds what `find_installed` finds."""
+        self._tool_owners: dict[str, str] = {}
+        """The modules of the tools so far, by the names of the tools."""
         self._ready: list[tuple[str, Callable[..., Any]]] = []
         self._untold: list[tuple[str, dict[str, Any]]] = []
 
@@ -102,23 +105,26 @@ class Mounting:
             spec = {"module": spec, "source": section.get(f"{name}_source"), "config": config}
         try:
             await self._mount(spec)
-        except (Exception, asyncio.CancelledError) as raised:
+        except (Exception, SystemExit, asyncio.CancelledError) as raised:
             if not isinstance(error := as_failure(raised), Exception):
                 raise
             redact_error(error)
             raise RuntimeError(f"Cannot initialize without {title}: {error}") from error
 
     async def _mount_optional(self, kind: str, entry: dict[str, Any], mounted: set[Any], *, strict: bool) -> None:
+        tools = self._coordinator.mount_points["tools"]
+        before = dict(tools)
         try:
-            if kind == "provider":
-                await self._mount_provider(entry)
-            else:
-                key = _module_of(entry), entry.get("instance_id") if kind == "hook" else None
-                if key in mounted:
-                    raise ValueError("it is listed twice; its first entry was taken")
-                mounted.add(key)
-                await self._mount(entry, is_tool=kind == "tool")
-        except (Exception, asyncio.CancelledError) as raised:
+            with Undoing() as undoing:
+                if kind == "provider":
+                    await self._mount_provider(entry)
+                else:
+                    key = _module_of(entry), entry.get("instance_id") if kind == "hook" else None
+                    if key in mounted:
+                        raise ValueError("it is listed twice; its first entry was taken")
+                    mounted.add(key)
+                    await self._mount(entry, is_tool=kind == "tool")
+        except (Exception, SystemExit, asyncio.CancelledError) as raised:
             if not isinstance(error := as_failure(raised), Exception):
                 raise
             redact_error(error)
@@ -126,6 +132,17 @@ class Mounting:
             if strict:
                 name = entry.get("module") if isinstance(entry, dict) else entry
                 raise RuntimeError(f"Cannot initialize without {kind} '{name}': {error}") from error
+        else:
+            module_id = _module_of(entry)
+            names = [name for name, tool in tools.items() if before.get(name) is not tool]
+            for name in names:
+                if name in before:
+                    text = "tool '%s' of module '%s' was replaced by that of module '%s': list one of them"
+                    logger.warning(text, name, self._tool_owners.get(name, "?"), module_id)
+                self._tool_owners[name] = module_id
+            if kind == "tool" and not names and undoing.touched <= self._coordinator.mount_points.keys() - {"hooks"}:
+                text = "tool module '%s' mounted no tool: its mount must call coordinator.mount('tools', tool)"
+                logger.warning(text, module_id)
 
     def _note_failure(self, kind: str, entry: Any, error: Exception) -> None:
         entry = entry if isinstance(entry, dict) else {}
@@ -162,9 +179,11 @@ class Mounting:
             mount, ready = getattr(loaded, "__wrapped__", loaded), None
         if waiting := self._loader.get_on_session_ready_queue():
             self._ready += waiting
+            note("on_session_ready")
             self._loader.clear_on_session_ready_queue()  # at once: others may use the loader too
         if ready is not None:
             self._ready.append((module_id, ready))
+            note("on_session_ready")
         if callable(cleanup):
             self._coordinator.register_cleanup(cleanup)
         return mount

@@ -127,6 +127,20 @@ def test_a_tool_that_nobody_offers_is_an_error(
     assert f"no installed module and no bundle here offers a tool '{call.partition('(')[0]}'{hint}" in err
 
 
+def test_a_module_that_exits_does_not_end_the_command(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = project / "modules" / "amplifier-module-tool-write-file"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("async def mount(coordinator, config):\n    raise SystemExit(3)\n", "utf-8")
+    monkeypatch.setenv("AMPLIFIER_MODULES", str(project / "modules"))
+    assert invoke(["permission", "test", "write_file(out/x)"]) == exits.FAILED
+    out, err = capfd.readouterr()
+    assert out == "deny: the rule write_file(out/**) of the bundle 'writer', bundle.md:11:10\n"
+    assert "tool-write-file cannot say what its calls reach" in err
+    assert "line 2: it called exit(3), which a module may not do" in err
+
+
 def test_a_bundle_with_modules_of_its_own_may_offer_any_tool(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     add_own_module(project)
     assert invoke(["permission", "test", "nope(x)"]) == exits.OK

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -133,6 +135,136 @@ async def test_a_tool_that_fails_is_reported_and_the_session_works_without_it(
         "parent_id": None,
     }
     assert caplog.messages == ["tool 'tool-bad' was not mounted: no such device"]
+
+
+async def leave(coordinator: ModuleCoordinator, config: dict[str, Any]) -> None:
+    if config.get("waits"):
+        await asyncio.sleep(0)
+    sys.exit(3)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_module_that_exits_at_its_mount_has_failed_and_says_where(
+    plan: Plan, modules: LocalModules, caplog: pytest.LogCaptureFixture, waits: bool
+) -> None:
+    modules.mounts["tool-leaving"] = leave
+    told = r"test_mounting.py, line \d+: it called exit\(3\), which a module may not do$"
+    plan["tools"] = [{"module": "tool-leaving", "config": {"waits": waits}}]
+    async with AmplifierSession(plan, loader=modules) as session:
+        assert await session.execute("hi") == "hi!"
+    [message] = caplog.messages
+    assert re.match(f"tool 'tool-leaving' was not mounted: .*{told}", message)
+    modules.mounts["loop-echo"] = leave
+    with pytest.raises(RuntimeError, match=f"^Cannot initialize without orchestrator: .*{told}"):
+        await AmplifierSession(plan, loader=modules).initialize()
+
+
+@pytest.mark.parametrize("section", ["tools", "hooks", "providers"])
+async def test_of_a_module_that_fails_half_way_nothing_stays_mounted(
+    plan: Plan, modules: LocalModules, section: str
+) -> None:
+    undone: list[str] = []
+
+    async def mount_half(coordinator: ModuleCoordinator, config: dict[str, Any]) -> None:
+        coordinator.register_cleanup(lambda: undone.append("half"))
+        await asyncio.gather(*(coordinator.mount("tools", MockTool(name)) for name in ("known", "half")))
+        await coordinator.mount("orchestrator", ScriptedOrchestrator())
+        coordinator.hooks.register("prompt:submit", never)
+        coordinator.register_capability("half", True)
+        coordinator.register_contributor("prompt.commands", "half", list)
+        await coordinator.unmount("tools", "half")
+        await coordinator.mount("tools", MockTool("half"))
+        raise OSError("no such device")
+
+    known = MockTool("known")
+    modules.mounts |= {"known": modules.mounting("tools", known), "half": mount_half}
+    plan["tools"] = [{"module": "known"}]
+    plan[section] = [*plan[section], {"module": "half"}]
+    async with AmplifierSession(plan, loader=modules) as session:
+        assert [each.error for each in session.load_failures] == ["no such device"]
+        assert session.coordinator.get("tools") == {"known": known}
+        assert session.coordinator.get_capability("half") is None
+        assert not any(session.coordinator.channels.values())
+        assert session.coordinator.hooks.list_handlers("prompt:submit") in ({"prompt:submit": ["recorder"]}, {})
+        assert await session.execute("hi") == "hi!"
+    assert undone == ["half"]
+
+
+async def never(*_: Any) -> None:
+    raise AssertionError("its module was not mounted")
+
+
+async def test_a_module_that_fails_takes_nothing_back_that_an_earlier_one_mounts_meanwhile(
+    plan: Plan, modules: LocalModules
+) -> None:
+    failing, listed = asyncio.Event(), asyncio.Event()
+
+    async def begin(coordinator: ModuleCoordinator, config: dict[str, Any]) -> Callable[[], Any]:
+        async def list_tools() -> None:
+            await failing.wait()
+            await coordinator.mount("tools", MockTool("late"))
+            coordinator.hooks.register("late", never)
+            listed.set()
+
+        return asyncio.create_task(list_tools()).cancel
+
+    async def fail(coordinator: ModuleCoordinator, config: dict[str, Any]) -> None:
+        await coordinator.mount("tools", MockTool("early"))
+        failing.set()
+        await listed.wait()
+        raise OSError("no such device")
+
+    modules.mounts |= {"tool-server": begin, "tool-bad": fail}
+    plan["tools"] = [{"module": "tool-server"}, {"module": "tool-bad"}]
+    async with AmplifierSession(plan, loader=modules) as session:
+        assert list(session.coordinator.get("tools")) == ["late"]
+        assert session.coordinator.hooks.list_handlers("late") == {"late": ["never"]}
+
+
+async def test_a_module_of_tools_that_mounts_none_is_told_unless_it_does_something_else(
+    plan: Plan, modules: LocalModules, caplog: pytest.LogCaptureFixture
+) -> None:
+    def mounting(act: Callable[[ModuleCoordinator], Any], ending: Any = None) -> Callable[..., Any]:
+        async def mount(coordinator: ModuleCoordinator, config: dict[str, Any]) -> Any:
+            act(coordinator)
+            return ending
+
+        return mount
+
+    async def mount_astray(coordinator: ModuleCoordinator, config: dict[str, Any]) -> None:
+        await coordinator.mount("triggers", MockTool("astray"))
+
+    async def get_ready(coordinator: ModuleCoordinator) -> None: ...
+
+    modules.mounts |= {
+        "tool-none": mounting(id),
+        "tool-astray": mount_astray,
+        "tool-hook": mounting(lambda coordinator: coordinator.hooks.register("heard", id)),
+        "tool-commands": mounting(lambda coordinator: coordinator.register_contributor("prompt.commands", "c", list)),
+        "tool-server": mounting(id, list),
+        "tool-later": mounting(lambda coordinator: modules.enqueue_on_session_ready("tool-later", get_ready)),
+        "hooks-none": mounting(id),
+    }
+    names = ["tool-none", "tool-astray", "tool-hook", "tool-commands", "tool-server", "tool-later"]
+    plan["tools"] = [{"module": name} for name in names]
+    plan["hooks"].append({"module": "hooks-none"})
+    async with AmplifierSession(plan, loader=modules):
+        pass
+    text = "tool module '{}' mounted no tool: its mount must call coordinator.mount('tools', tool)"
+    assert caplog.messages == [text.format("tool-none"), text.format("tool-astray")]
+
+
+async def test_a_tool_that_replaces_one_of_another_module_is_told_with_both(
+    plan: Plan, modules: LocalModules, caplog: pytest.LogCaptureFixture
+) -> None:
+    for module in ("tool-first", "tool-second"):
+        modules.mounts[module] = modules.mounting("tools", MockTool("read_file"))
+    plan["tools"] = [{"module": "tool-first"}, {"module": "tool-second"}]
+    async with AmplifierSession(plan, loader=modules):
+        pass
+    assert caplog.messages == [
+        "tool 'read_file' of module 'tool-first' was replaced by that of module 'tool-second': list one of them"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -128,8 +128,9 @@ def open_room(folder: Path) -> Callable[..., Any]:
                     await room.begin()
                 yield room
             finally:
-                if close is not None:
-                    await close()
+                ending = close()
+                if ending is not None:
+                    await ending
 
     return open_one
 
