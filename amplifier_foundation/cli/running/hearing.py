@@ -7,7 +7,7 @@ import signal
 from collections import deque
 from contextlib import contextmanager
 from threading import Event, Thread, main_thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,7 +65,7 @@ def called_before_end(call: Callable[[], None]) -> Iterator[None]:
         signal.raise_signal(number)
 
     heard = [each for each in ENDING if signal.getsignal(each) not in (signal.SIG_IGN, None)]  # None: C code handles it
-    before = {number: signal.signal(number, end) for number in heard}
+    before: dict[int, Any] = {number: signal.signal(number, end) for number in heard}
     try:
         yield
     finally:
