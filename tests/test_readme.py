@@ -632,6 +632,18 @@ def test_the_commands_about_hosts_take_what_is_documented() -> None:  # tests/cl
         assert found.commands[verb].make_context(verb, arguments)
 
 
+def test_the_commands_of_every_day_do_something_by_themselves() -> None:
+    for cell, _ in table("| command | what it does |"):
+        named = re.match(r"`amplifier ([a-z ]+)", cell)
+        assert named is not None
+        command: click.Command | None = cli
+        for word in named[1].split():
+            assert isinstance(command, click.Group)
+            command = command.get_command(click.Context(command), word)
+        assert command is not None
+        assert not isinstance(command, click.Group), cell
+
+
 def test_the_commands_of_the_changelog_exist() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text()
     for command in re.findall(r"`amplifier ([a-z]+)", changelog):

@@ -17,7 +17,7 @@ _BY_ERROR: tuple[tuple[type[errors.AmplifierError], str], ...] = (
 def with_advice(error: errors.AmplifierError) -> str:
     """Return the text of an error, with the command that helps, if there is one."""
     if isinstance(error, errors.UnknownName):
-        return f"{error}{_install_line(error.name)}"
+        return f"{error}{_install_line(error.name)}{_find_setting(error)}"
     for kind, advice in _BY_ERROR:
         if isinstance(error, kind):
             return f"{error}. {advice.format_map(vars(error))}"
@@ -44,3 +44,21 @@ def _install_line(name: str) -> str:
 
     requirement = requirement_of(name)
     return f". Install it with: pip install {requirement}" if requirement else ""
+
+
+def _find_setting(error: errors.UnknownName) -> str:
+    """Return where a storage that nobody provides is chosen, and what takes it back."""
+    if error.kind != "storage":
+        return ""
+    from ..settings import read_settings
+
+    for layer in reversed(read_settings().layers):
+        chosen = layer.values.get("storage")
+        if (chosen.get("name") if isinstance(chosen, dict) else chosen) != error.name:
+            continue
+        if layer.positions:
+            where = layer.positions.at(("storage",))
+            return f". {where} chooses it; take that back with: amplifier config unset storage --scope {layer.source}"
+        if layer.source == "environment":
+            return ". AMPLIFIER_STORAGE chooses it: change or unset it"
+    return ""

@@ -166,7 +166,7 @@ def _refuse_secret(key: str, keys: Keys, text: str, value: Any) -> None:
 
 
 def _refuse_typo(ctx: click.Context, keys: Keys, value: Any) -> None:
-    """Raise `UnknownName` for a name that nothing here has, and that is near one that something has."""
+    """Raise `UnknownName` for a name near an installed one; any other one may be installed later."""
     if keys[0] not in ("bundle", "models", "overrides", "storage"):
         return
     from amplifier_core.errors import UnknownName
@@ -179,6 +179,8 @@ def _refuse_typo(ctx: click.Context, keys: Keys, value: Any) -> None:
         near = did_you_mean(name, known) if kind == "bundle" else suggest(kind, name, known)
         if near and name not in known and name not in OURS:
             raise UnknownName(kind.removesuffix("s"), name, known)
+        if kind == "storage" and name not in known:  # no command works with it
+            click.echo(f"amplifier: no storage '{name}' is installed here", err=True)
 
 
 def _names_in(ctx: click.Context, data: dict[str, Any]) -> Iterator[tuple[str, str, set[str]]]:

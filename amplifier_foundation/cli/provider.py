@@ -87,9 +87,9 @@ def _rows(ctx: click.Context) -> Iterator[dict[str, Any]]:
     installed, seen = installed_providers(), set[str]()
     packages = {entry.name: str(entry.dist) for entry in find_entry_points(GROUP)}
     bundle = _read_bundle(ctx)
-    for entry in [*(bundle.providers if bundle is not None else ()), *({"module": each} for each in installed)]:
+    own = [(entry, True) for entry in (bundle.providers if bundle is not None else ())]
+    for entry, is_own in [*own, *(({"module": each}, False) for each in installed)]:
         module, config = str(entry["module"]), entry.get("config") or {}
-        is_own = len(entry) > 1 or (bundle is not None and entry in bundle.providers)
         if module in seen and not is_own:
             continue
         seen.add(module)

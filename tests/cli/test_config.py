@@ -173,14 +173,14 @@ def test_a_value_is_set_and_removed(
 
 def test_the_user_is_told_when_the_project_says_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
     write("storage: storage-project\n")
-    _, err = told(capsys, "set", "storage", "storage-mine")
+    _, err = told(capsys, "set", "storage", "storage-jsonl")
     assert err == "but here the value comes from: .amplifier/settings.yaml:1:10\n"
     assert told(capsys, "set", "storage", "storage-local", "--scope", "local")[1] == ""
 
 
 def test_what_is_set_is_told_even_if_another_file_is_damaged(capsys: pytest.CaptureFixture[str], home: Path) -> None:
     write("bundel: x\n")
-    out, err = told(capsys, "set", "storage", "storage-mine")
+    out, err = told(capsys, "set", "storage", "storage-jsonl")
     assert out == f"{home}/settings.yaml: storage is set\n"
     assert err.startswith(".amplifier/settings.yaml:1:1: error[AMP301] bundel: unknown key")
 
@@ -256,10 +256,10 @@ def test_a_file_that_would_lose_its_comments_is_left(capsys: pytest.CaptureFixtu
 
 
 def test_the_program_itself_sets_and_shows(amplifier: Any, home: Path) -> None:
-    done = amplifier("config", "set", "storage", "storage-x")
+    done = amplifier("config", "set", "storage", "storage-jsonl")
     assert (done.returncode, done.stdout, done.stderr) == (exits.OK, f"{home}/settings.yaml: storage is set\n", "")
     done = amplifier("config", "get", "storage")
-    assert (done.returncode, done.stdout, done.stderr) == (exits.OK, "storage-x\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (exits.OK, "storage-jsonl\n", "")
 
 
 @pytest.mark.parametrize(

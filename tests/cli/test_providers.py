@@ -216,3 +216,10 @@ async def test_providers_are_listed_with_the_place_of_their_key(bundle: Path, mo
     assert rows["playbook"]["key"] == "needs none"
     assert rows["absent"]["package"] == "not installed"
     assert KEY not in out
+
+
+async def test_a_provider_of_the_bundle_without_a_configuration_is_listed_once(bundle: Path) -> None:
+    bundle.write_text("---\nbundle: {name: reader}\nproviders: [{module: provider-anthropic}]\n---\n")
+    out, _ = await amplifier("provider", "list", "--json")
+    rows = [row for row in json.loads(out)["data"] if row["provider"] == "anthropic"]
+    assert [row["bundle"] for row in rows] == ["reader"]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.documents.positions import show_file
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -91,6 +92,20 @@ def test_background_sessions_are_refused_with_the_remedy_where_there_is_no_inbox
     assert code == exits.USAGE  # another attempt would change nothing
     assert "storage-jsonl keeps no inbox, which background sessions need" in err
     assert "amplifier config set storage storage-sqlite" in err
+
+
+def test_a_storage_that_nobody_provides_is_told_when_it_is_set_and_with_its_line_when_it_is_used(
+    told: Told, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = told("config", "set", "storage", "storage-nope")
+    assert (code, err) == (exits.OK, "amplifier: no storage 'storage-nope' is installed here\n")
+    code, _, err = told("ps")
+    assert code == exits.NOT_FOUND
+    assert err.startswith("amplifier: unknown storage 'storage-nope'. Installed: storage-jsonl, ")
+    where = f"{show_file(home / 'settings.yaml')}:1:10"
+    assert err.endswith(f". {where} chooses it; take that back with: amplifier config unset storage --scope user\n")
+    monkeypatch.setenv("AMPLIFIER_STORAGE", "storage-gone")
+    assert told("ps")[2].endswith(". AMPLIFIER_STORAGE chooses it: change or unset it\n")
 
 
 @pytest.fixture
