@@ -175,7 +175,7 @@ def test_the_user_is_told_when_the_project_says_otherwise(capsys: pytest.Capture
     write("storage: storage-project\n")
     _, err = told(capsys, "set", "storage", "storage-jsonl")
     assert err == "but here the value comes from: .amplifier/settings.yaml:1:10\n"
-    assert told(capsys, "set", "storage", "storage-local", "--scope", "local")[1] == ""
+    assert told(capsys, "set", "storage", "storage-sqlite", "--scope", "local")[1] == ""
 
 
 def test_what_is_set_is_told_even_if_another_file_is_damaged(capsys: pytest.CaptureFixture[str], home: Path) -> None:
