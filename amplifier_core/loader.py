@@ -169,7 +169,7 @@ class ModuleLoader:
         whole = await self.complete_config(module_id, sys.modules.get(mount.__module__), config or {}, owner)
 
         async def mount_module(target: ModuleCoordinator) -> Callable[[], Any] | None:
-            outcome = mount(target, whole)
+            outcome = call_mount(mount, target, whole)
             cleanup = await outcome if is_awaitable(outcome) else outcome
             ready = find_ready(mount)
             if ready is not None:
@@ -243,7 +243,7 @@ class ModuleLoader:
 
     async def initialize(self, module: Any, coordinator: ModuleCoordinator) -> Callable[[], Any] | None:
         """Mount an imported module without configuration; return its clean-up."""
-        outcome = _mount_of(module, getattr(module, "__name__", "?"))(coordinator, {})
+        outcome = call_mount(_mount_of(module, getattr(module, "__name__", "?")), coordinator, {})
         cleanup = await outcome if is_awaitable(outcome) else outcome
         return cleanup if callable(cleanup) else None
 
@@ -280,6 +280,16 @@ class ModuleLoader:
         while self._added_paths:
             search_path.release(self._added_paths.pop())
         self._ready_queue.clear()
+
+
+def call_mount(mount: Callable[..., Any], coordinator: ModuleCoordinator, config: dict[str, Any]) -> Any:
+    """Call a mount function. Raises `ModuleValidationError` for one with other parameters, and its own errors."""
+    try:
+        return mount(coordinator, config)
+    except TypeError as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # raised within it
+            raise
+        raise ModuleValidationError(f"{error}: write `async def mount(coordinator, config)`") from error
 
 
 def find_ready(mount: Callable[..., Any]) -> Callable[..., Any] | None:

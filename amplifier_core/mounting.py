@@ -12,7 +12,7 @@ from .cancellation import as_failure
 from .credentials import describe_missing, find_broken_key
 from .eager import Waiting, is_awaitable, start
 from .frozen import frozen
-from .loader import ModuleLoader, attach_loader, detach_loader, module_failure_reason
+from .loader import ModuleLoader, attach_loader, call_mount, detach_loader, module_failure_reason
 from .time_limits import finish
 from .undoing import Undoing, note
 from .utils.plan_secrets import hide_secrets_of
@@ -168,7 +168,7 @@ class Mounting:
             known = self._loader.find_installed(module_id, config, source, self._coordinator)
         if known is not None:
             mount, ready = known
-            cleanup = mount(self._coordinator, dict(config))
+            cleanup = call_mount(mount, self._coordinator, dict(config))
             if is_awaitable(cleanup):
                 cleanup = start(cleanup)
             if isinstance(cleanup, Waiting):

@@ -44,6 +44,8 @@ def choose_provider(provider: str | None = None, model: str | None = None) -> Ch
     It may ask Ollama at 127.0.0.1, or at `OLLAMA_HOST`. Raises `ProviderMissing` for a wanted one that is not there.
     """
     chosen = _take(provider, model) if provider else _look_around()
+    if model and chosen.module == PLAYBOOK:
+        chosen = chosen._replace(remarks=(*chosen.remarks, f"{PLAYBOOK} asks no model: '{model}' is not used"))
     return chosen._replace(config={**chosen.config, "default_model": model}) if model else chosen
 
 

@@ -67,10 +67,16 @@ def _find(source: str | Path, base: Path | None, names: Mapping[str, str | Path]
         path, _ = local_path(source, base)
     except ValueError as error:
         raise BundleLoadError(f"not a path of a bundle: {error}") from error
-    if not kind_of(path) and "/" not in source and (hint := did_you_mean(source, names)):
-        message = f"{source}: no such file or folder in {path.parent}, and no bundle is registered as '{source}'{hint}"
-        raise BundleNotFoundError(message)
-    return _file_at(path) if root is None else _keep_in(root, _file_at(path), source)
+    try:
+        found = _file_at(path)
+    except BundleNotFoundError:
+        hint = did_you_mean(source, names)
+        if kind_of(path) or "/" in source or (not hint and path.suffix.lower() in SUFFIXES):
+            raise
+        message = f"{source}: no such file or folder in {path.parent}, and no bundle is registered as '{source}'"
+        remedy = hint or f". Register one with: amplifier bundle add {source} BUNDLE"
+        raise BundleNotFoundError(message + remedy) from None
+    return found if root is None else _keep_in(root, found, source)
 
 
 def _find_by_name(source: str, base: Path | None, names: Mapping[str, str | Path]) -> Path | None:
@@ -82,7 +88,14 @@ def _find_by_name(source: str, base: Path | None, names: Mapping[str, str | Path
         folder = home if kind_of(home) == "folder" else home.parent
         if inside and leaves(folder, folder / inside):
             raise BundleLoadError(f"'{source}' leads out of the folder of '{name}': {show_file(folder)}")
-        return _file_at(folder / inside if inside else home)
+        try:
+            return _file_at(folder / inside if inside else home)
+        except BundleNotFoundError:
+            if not inside or kind_of(folder / inside):
+                raise
+        near = [each.with_suffix("") for each in (folder / inside).parent.glob("*") if each.suffix.lower() in SUFFIXES]
+        hint = did_you_mean(inside, (str(each.relative_to(folder)) for each in near))
+        raise BundleNotFoundError(f"the folder of the bundle '{name}' has no '{inside}'{hint}")
     if is_path(source):
         return None
     known = f" Known: {', '.join(sorted(names))}." if names else ""

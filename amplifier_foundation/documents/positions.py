@@ -39,6 +39,8 @@ class Positions:
         self.values: dict[KeyPath, tuple[int, int]] = {}
         self.written: dict[KeyPath, KeyPath] = {}
         """The paths in the file of values with another path in the data."""
+        self.refused: set[KeyPath] = set()
+        """The paths of aliases: the data has nothing there, and no other mistake is told of them."""
 
     def at(self, path: KeyPath, *, key: bool = False) -> Place:
         """Return the position of the value at `path`, or of its key; a missing value has its container's position."""

@@ -100,7 +100,8 @@ def validation_problems(
             relevant += [mistake for mistake in group if len(mistake.path) == deepest]
         else:
             relevant.append(group[0]._replace(others=tuple(mistake.detail for mistake in group[1:])))
-    return [_to_problem(mistake, model, positions, prefix) for mistake in relevant]
+    told = (mistake for mistake in relevant if (*prefix, *mistake.path) not in positions.refused)
+    return [_to_problem(mistake, model, positions, prefix) for mistake in told]
 
 
 class _Mistake(NamedTuple):

@@ -130,6 +130,7 @@ class _Reader:
             remedy = "write the value out here, or quote it if it is text"
             self._refuse(self._spot(event, path), "AMP204", f"YAML {named} '{event.anchor[:40]}'; {remedy}")
         if kind == "AliasEvent":
+            self._positions.refused.add(path)
             return None
         if event.tag not in (None, "!") and event.tag not in _ALLOWED_TAGS[kind]:
             self._refuse(self._spot(event, path), "AMP205", "YAML tag; remove it, values are plain data here")

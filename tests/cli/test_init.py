@@ -269,6 +269,12 @@ def test_without_anything_the_playbook_answers_in_memory_and_in_a_file(amplifier
     assert told(amplifier("run", "read notes.txt")).stdout == "It has 2 lines.\n"
 
 
+def test_a_model_that_the_playbook_cannot_ask_is_told(amplifier: Run) -> None:
+    done = told(amplifier("run", "--model", "nope", "hello"))
+    assert done.stdout == "You said: hello\n"
+    assert "amplifier: provider-playbook asks no model: 'nope' is not used\n" in done.stderr
+
+
 def test_a_session_without_a_bundle_is_resumed_with_its_provider(
     amplifier: Run, install: Callable[..., None], project: Path
 ) -> None:

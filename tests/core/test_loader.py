@@ -362,6 +362,18 @@ async def test_a_module_that_is_imported_already_can_be_mounted(coordinator: Mod
         await ModuleLoader().initialize(object(), coordinator)
 
 
+async def test_a_mount_with_other_parameters_is_told_how_to_write_them(
+    site: Site, coordinator: ModuleCoordinator
+) -> None:
+    files = {"tool_x.py": "async def mount(coordinator): ...\n", "tool_y.py": "def mount(c, config): int(1, 2, 3)\n"}
+    site.install("amplifier-tool-x", {MODULES: {"tool-x": "tool_x:mount", "tool-y": "tool_y:mount"}}, files)
+    told = r"^mount\(\) takes 1 positional argument but 2 were given: write `async def mount\(coordinator, config\)`$"
+    with pytest.raises(ModuleValidationError, match=told):
+        await (await ModuleLoader().load("tool-x"))(coordinator)
+    with pytest.raises(TypeError, match="int"):
+        await (await ModuleLoader().load("tool-y"))(coordinator)
+
+
 async def test_a_module_that_wants_to_know_when_all_is_mounted_waits_in_the_queue(
     site: Site, coordinator: ModuleCoordinator
 ) -> None:

@@ -118,8 +118,8 @@ def read_config(config: Mapping[str, Any]) -> ApprovalConfig:
     try:
         return ApprovalConfig.model_validate(dict(config))
     except ValidationError as error:
-        problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")  # unknown keys come first
-        where = [str(part) for part in problem["loc"]]
+        problem = min(error.errors(), key=lambda each: (each["type"] != "extra_forbidden", -len(each["loc"])))
+        where = [str(part) for part in problem["loc"] if "[" not in str(part)]  # of a union, pydantic names the type
         key, message = ".".join(where), problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
             models: dict[str, type[BaseModel]] = {"rules": RuleConfig, "audit": AuditConfig, "tools": ToolConfig}

@@ -98,6 +98,9 @@ async def test_a_pattern_with_many_stars_takes_no_time_that_grows_fast() -> None
     ("config", "message"),
     [
         ({"rule": []}, "rule: unknown key; did you mean 'rules'?"),
+        ({"tools": "x"}, "tools: Input should be a valid list"),
+        ({"tools": [1]}, "tools.0: Input should be a valid string"),
+        ({"tools": {"bash": {"require": True}}}, "tools.bash.require: unknown key; did you mean 'require_approval'?"),
         (
             {"rules": [{"patern": "x", "action": "ask"}]},
             "rules.0.patern: unknown key; did you mean 'pattern'?",

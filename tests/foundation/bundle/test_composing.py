@@ -217,15 +217,19 @@ def test_an_included_bundle_may_be_named_by_namespace_or_by_registration(write: 
     [
         ("./missing.md", "missing.md: no such file or folder"),
         ("git+ftp://token@host/x", "git+ftp://***@host/x: "),
+        ("foundation", "foundation: no such file or folder in {folder}, and no bundle is registered as 'foundation'. "
+                       "Register one with: amplifier bundle add foundation BUNDLE"),
+        ("demo:behavior/x", "the folder of the bundle 'demo' has no 'behavior/x'"),
+        ("demo:bundl", "the folder of the bundle 'demo' has no 'bundl'; did you mean 'bundle'?"),
         ("foundation:x", "no bundle is registered as 'foundation'. Known: demo. Use its path instead"),
         ("demos:x", "no bundle is registered as 'demos'; did you mean 'demo'? Known: demo. Use its path instead"),
     ],
 )  # fmt: skip
-def test_a_missing_include_is_told_with_its_line(write: Any, include: str, message: str) -> None:
+def test_a_missing_include_is_told_with_its_line(write: Any, folder: Path, include: str, message: str) -> None:
     path = write(f"includes:\n  - bundle: {include}\n")
     with pytest.raises(BundleDependencyError) as caught:
         load_bundle_sync(path)
-    assert str(caught.value).startswith(f"bundle.md:4:5: error[AMP111] includes[0]: {message}")
+    assert str(caught.value).startswith(f"bundle.md:4:5: error[AMP111] includes[0]: {message.format(folder=folder)}")
     assert "token" not in str(caught.value)
     assert [problem.code for problem in problems_of(path)] == ["AMP111"]
 

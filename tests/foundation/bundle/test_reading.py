@@ -52,6 +52,20 @@ def test_every_refused_thing_of_a_file_is_told_at_once(problems: Any) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("front", "places"),
+    [
+        ("tools:\n  - &x {module: tool-a}\n  - *x\n", ["4:5", "5:5"]),
+        ("session: *x\n", ["3:10"]),
+        ("background_sessions:\n  - {<<: *x, name: b}\n", ["4:6", "4:10"]),
+    ],
+)
+def test_an_alias_is_no_second_mistake_where_it_stands(problems: Any, front: str, places: list[str]) -> None:
+    found = problems(f"---\nbundle: {{name: demo}}\n{front}---\n")
+    assert [line.partition(" ")[0] for line in found] == [f"bundle.md:{place}:" for place in places]
+    assert all("AMP204" in line for line in found)
+
+
 def test_a_column_counts_characters_and_not_bytes(problems: Any) -> None:
     assert problems("---\nbundle: {name: démö, nmae: x}\n---\n")[0].startswith("bundle.md:2:22: error[AMP102]")
 
