@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import events
 from .correlation import CORRELATED, correlate
-from .undoing import note
+from .undoing import note_step
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Container, Mapping
@@ -103,7 +103,7 @@ class HookRegistry:
             for event, entry in added:
                 self._keep(event, [each for each in self._handlers.get(event, ()) if each is not entry])
 
-        note("hooks", unregister)
+        note_step("hooks", unregister)
         return unregister
 
     def observe(self, observers: Mapping[str, Observer], priority: int = 0, name: str = "observer") -> None:

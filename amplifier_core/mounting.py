@@ -14,7 +14,7 @@ from .eager import Waiting, is_awaitable, start
 from .frozen import frozen
 from .loader import ModuleLoader, attach_loader, call_mount, detach_loader, module_failure_reason
 from .time_limits import finish
-from .undoing import Undoing, note
+from .undoing import MountSteps, current_mount, find_values, note_step, take_back
 from .utils.plan_secrets import hide_secrets_of
 from .utils.secrets import redact_error
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .coordinator import ModuleCoordinator
+    from .undoing import Step
 
 logger = logging.getLogger(__name__)
 
@@ -112,19 +113,19 @@ class Mounting:
             raise RuntimeError(f"Cannot initialize without {title}: {error}") from error
 
     async def _mount_optional(self, kind: str, entry: dict[str, Any], mounted: set[Any], *, strict: bool) -> None:
-        tools = self._coordinator.mount_points["tools"]
-        before = dict(tools)
+        mount = MountSteps()
+        token = current_mount.set(mount)
         try:
-            with Undoing() as undoing:
-                if kind == "provider":
-                    await self._mount_provider(entry)
-                else:
-                    key = _module_of(entry), entry.get("instance_id") if kind == "hook" else None
-                    if key in mounted:
-                        raise ValueError("it is listed twice; its first entry was taken")
-                    mounted.add(key)
-                    await self._mount(entry, is_tool=kind == "tool")
+            if kind == "provider":
+                await self._mount_provider(entry)
+            else:
+                key = _module_of(entry), entry.get("instance_id") if kind == "hook" else None
+                if key in mounted:
+                    raise ValueError("it is listed twice; its first entry was taken")
+                mounted.add(key)
+                await self._mount(entry, is_tool=kind == "tool")
         except (Exception, SystemExit, asyncio.CancelledError) as raised:
+            take_back(mount.end())
             if not isinstance(error := as_failure(raised), Exception):
                 raise
             redact_error(error)
@@ -133,16 +134,23 @@ class Mounting:
                 name = entry.get("module") if isinstance(entry, dict) else entry
                 raise RuntimeError(f"Cannot initialize without {kind} '{name}': {error}") from error
         else:
-            module_id = _module_of(entry)
-            names = [name for name, tool in tools.items() if before.get(name) is not tool]
-            for name in names:
-                if name in before:
-                    text = "tool '%s' of module '%s' was replaced by that of module '%s': list one of them"
-                    logger.warning(text, name, self._tool_owners.get(name, "?"), module_id)
-                self._tool_owners[name] = module_id
-            if kind == "tool" and not names and undoing.touched <= self._coordinator.mount_points.keys() - {"hooks"}:
-                text = "tool module '%s' mounted no tool: its mount must call coordinator.mount('tools', tool)"
-                logger.warning(text, module_id)
+            steps = mount.end()
+            if kind == "tool":
+                self._note_tools(_module_of(entry), steps)
+        finally:
+            current_mount.reset(token)
+
+    def _note_tools(self, module_id: str, steps: list[Step]) -> None:
+        """Warn of a module of tools without one, and of a tool that it replaces."""
+        names = find_values(steps, "tools")
+        for name, is_replaced in names.items():
+            if is_replaced:
+                text = "tool '%s' of module '%s' was replaced by that of module '%s': list one of them"
+                logger.warning(text, name, self._tool_owners.get(name, "?"), module_id)
+            self._tool_owners[name] = module_id
+        if not names and {place for place, _, _ in steps} <= self._coordinator.mount_points.keys() - {"hooks"}:
+            text = "tool module '%s' mounted no tool: its mount must call coordinator.mount('tools', tool)"
+            logger.warning(text, module_id)
 
     def _note_failure(self, kind: str, entry: Any, error: Exception) -> None:
         entry = entry if isinstance(entry, dict) else {}
@@ -179,11 +187,11 @@ class Mounting:
             mount, ready = getattr(loaded, "__wrapped__", loaded), None
         if waiting := self._loader.get_on_session_ready_queue():
             self._ready += waiting
-            note("on_session_ready")
+            note_step("on_session_ready")
             self._loader.clear_on_session_ready_queue()  # at once: others may use the loader too
         if ready is not None:
             self._ready.append((module_id, ready))
-            note("on_session_ready")
+            note_step("on_session_ready")
         if callable(cleanup):
             self._coordinator.register_cleanup(cleanup)
         return mount

@@ -7,52 +7,67 @@ begun, and that lists its tools meanwhile, loses none of them.
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextvars import Token
-    from types import TracebackType
-    from typing import Self
+    from typing import TypeAlias
+
+Step: TypeAlias = "tuple[str, Callable[..., object] | None, tuple[Any, ...]]"
+"""Where something was mounted or registered (a mount point, `capabilities`, …), and the call that takes it back."""
 
 
-class Undoing:
-    """A block that mounts one module; an error within it takes the module's steps back, the last one first."""
+class MountSteps:
+    """The steps of one mount, until its end; they are noted without a call: each session notes a few."""
 
-    __slots__ = ("_steps", "_token", "touched")
+    __slots__ = ("steps",)
 
     def __init__(self) -> None:
-        self.touched: set[str] = set()
-        """Where the module has mounted or registered something: mount points, `capabilities`, `cleanup`, …"""
-        self._steps: list[Callable[[], None]] | None = []
+        self.steps: list[Step] | None = []
+        """None after the end of the mount: its tasks may live on."""
 
-    def __enter__(self) -> Self:
-        self._token: Token[Undoing | None] = _current.set(self)
-        return self
+    def end(self) -> list[Step]:
+        """Return the steps; nothing is noted any more."""
+        steps, self.steps = self.steps or [], None
+        return steps
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _current.reset(self._token)
-        steps, self._steps = self._steps or [], None  # tasks of the mount may live on
-        if error is not None:
-            for undo in reversed(steps):
-                undo()
 
-    def note(self, place: str, undo: Callable[[], None] | None) -> None:
-        """Have `undo` called if the block fails; without effect after its end."""
-        if self._steps is None:
-            return
-        self.touched.add(place)
+current_mount: ContextVar[MountSteps | None] = ContextVar("mount", default=None)
+
+
+def note_step(place: str, undo: Callable[..., object] | None = None, *values: Any) -> None:
+    """Note a step of the mount that this is part of, if of any."""
+    mount = current_mount.get()
+    if mount is not None and mount.steps is not None:
+        mount.steps.append((place, undo, values))
+
+
+def set_value(place: str, values: dict[str, Any], key: str, value: Any) -> None:
+    """Set `values[key]`, as a step of the mount that this is part of."""
+    mount = current_mount.get()
+    if mount is not None and mount.steps is not None:
+        mount.steps.append((place, _set_back, (values, key, value, values.get(key, _NOTHING))))
+    values[key] = value
+
+
+def take_back(steps: list[Step]) -> None:
+    """Undo the steps of a mount that failed, the last one first."""
+    for _, undo, values in reversed(steps):
         if undo is not None:
-            self._steps.append(undo)
+            undo(*values)
 
 
-_current: ContextVar[Undoing | None] = ContextVar("mount", default=None)
+def find_values(steps: list[Step], place: str) -> dict[str, bool]:
+    """Return the keys that a mount has set at a place, and whether it has replaced another value."""
+    return {values[1]: values[3] is not _NOTHING for at, _, values in steps if at == place and len(values) == _SET}
 
 
-def note(place: str, undo: Callable[[], None] | None = None) -> None:
-    """Note a step of the mount that this is part of, if of any, and what takes it back."""
-    mount = _current.get()
-    if mount is not None:
-        mount.note(place, undo)
+_NOTHING, _SET = object(), 4
+
+
+def _set_back(values: dict[str, Any], key: str, value: Any, before: Any) -> None:
+    if values.get(key) is value:
+        if before is _NOTHING:
+            del values[key]
+        else:
+            values[key] = before
