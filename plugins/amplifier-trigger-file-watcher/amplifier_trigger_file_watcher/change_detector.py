@@ -86,7 +86,7 @@ class ChangeDetector:
 
     async def start(self, wake: asyncio.Event) -> None:
         """Begin; `wake` is set when `poll_changes` has something to take. Raises `TriggerError`."""
-        from .polling import silent_file_system
+        from .mounts import silent_file_system
 
         self._wake, self._poller = wake, None
         self._next_look = self._clock.monotonic() + self._config.poll_interval

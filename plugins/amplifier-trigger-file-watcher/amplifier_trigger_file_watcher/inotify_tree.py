@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 CREATED = InotifyConstants.IN_CREATE
 IS_FOLDER = InotifyConstants.IN_ISDIR
+UNMOUNTED = InotifyConstants.IN_UNMOUNT
 GONE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG))
 """Faults of one folder, not of the system."""
 
@@ -116,7 +117,9 @@ class InotifyTree(WatchCallback):
         """Notice the path of an event; called by watchdog in the reader's thread, as are the next two."""
         with self._lock:
             folder = self._folders.get(event.wd)
-            if folder is None or (folder and not event.name):  # the events of a folder itself are its parent's, too
+            if folder is None:
+                return
+            if folder and not event.name and not event.mask & UNMOUNTED:  # its parent tells of all else, too
                 return
             path = folder + os.fsdecode(event.name)
             if event.mask & IS_FOLDER and event.name:

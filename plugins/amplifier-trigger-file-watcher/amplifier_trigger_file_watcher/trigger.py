@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from amplifier_core.triggers import TriggerEvent
 
     from .manifest import Change
+    from .mounts import Mount
     from .state import Files
 
 NAME = "trigger-file-watcher"
@@ -26,6 +27,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 """Seconds between two looks for a missing folder: the first, and at most."""
 ABSENCE = 2.0
 """Seconds after which a folder that was moved away counts as removed."""
+LOOK = 5.0
+"""Seconds between two looks whether the folder is another one: nothing tells that a folder above it was moved."""
 READING_SECONDS = 0.02
 """Time to read files in between two polls for changes."""
 
@@ -43,6 +46,9 @@ class FileChangeTrigger:
         self._armed, self._wake = asyncio.Event(), asyncio.Event()
         self._stopped = self._unread = False
         self._identity: tuple[int, int] | None = None
+        self._mounts: list[Mount] = []
+        """The file systems at, above and below the folder when its watch began."""
+        self._heard_of_mount = False
         self._barrier = 0.0
         """The last one; any from before an event serves it."""
         self._is_missing = False
@@ -121,16 +127,18 @@ class FileChangeTrigger:
         """
         import asyncio
 
+        from .mounts import hearing_of_mounts
         from .state import Journal
 
         self._journal = Journal(self._context)
         try:
-            files = await asyncio.to_thread(self._journal.restore)
-            changes = await (self._arm_first() if files is None else self._arm_again(files))
-            while not self._stopped:
-                async for event in self._make_events(changes):
-                    yield event
-                changes = await self._find_changes()
+            with hearing_of_mounts(self._hear_of_mount):
+                files = await asyncio.to_thread(self._journal.restore)
+                changes = await (self._arm_first() if files is None else self._arm_again(files))
+                while not self._stopped:
+                    async for event in self._make_events(changes):
+                        yield event
+                    changes = await self._find_changes()
         finally:
             self._armed.set()
             await self._detector.stop()
@@ -143,7 +151,10 @@ class FileChangeTrigger:
 
     async def _listen(self, patience: float) -> None:
         """Begin to listen; a look at the files afterwards misses nothing. A missing folder has `patience` seconds."""
+        from .mounts import read_mounts
+
         self._identity = await self._wait_for_folder(patience)
+        self._heard_of_mount, self._mounts = False, read_mounts(self._scope.base)
         if self._identity is not None and not self._stopped:
             await self._detector.start(self._wake)
 
@@ -188,17 +199,30 @@ class FileChangeTrigger:
             self._context.report(None)
         return identity
 
+    def _hear_of_mount(self) -> None:
+        self._heard_of_mount = True
+        self._wake.set()
+
+    def _is_replaced(self) -> bool:
+        """Return whether the folder is another one, or the file systems at, above or below it are others."""
+        from .mounts import read_mounts
+
+        if self._scope.identity() != self._identity:
+            return True
+        heard, self._heard_of_mount = self._heard_of_mount, False
+        return heard and read_mounts(self._scope.base) != self._mounts
+
     async def _find_changes(self) -> list[Change]:
         """Wait for changes and return them, or nothing after a while.
 
-        A folder that was moved away or replaced is compared when it is back: unchanged files do not fire. After
-        `ABSENCE` seconds without a folder, all files fire as deleted.
+        A folder that was moved away or replaced, also by a mount, is compared when it is back: unchanged files do not
+        fire. After `ABSENCE` seconds without a folder, all files fire as deleted.
         """
         if self._identity is None:
             await self._wait_for_folder()
             return await self._arm_again(self._manifest.files)
         await self._read_or_pause()
-        if self._scope.identity() != self._identity:
+        if self._is_replaced():
             await self._detector.stop()
             return await self._arm_again(self._manifest.files)
         return await self._compare(self._detector.take_due())
@@ -213,7 +237,7 @@ class FileChangeTrigger:
             await self._journal.save(self._manifest.files)
             now = self._context.clock.monotonic()
             waits = [self._detector.seconds_left(), self._repeats.seconds_left(now)]
-            await self._pause(min((wait for wait in waits if wait is not None), default=None))
+            await self._pause(min([LOOK, *(wait for wait in waits if wait is not None)]))
         await self._detector.poll_changes()
 
     async def _compare(self, paths: list[str]) -> list[Change]:
@@ -294,13 +318,14 @@ class FileChangeTrigger:
             for change in batch:
                 self._repeats.note_event(change.path, now, self._barrier, again=change.again)
 
-    async def _pause(self, seconds: float | None) -> None:
+    async def _pause(self, seconds: float) -> None:
         """Return after so many seconds, or when a path is noticed or the trigger is stopped."""
         import asyncio
 
-        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._wake.wait())]
-        if seconds is not None:
-            waits.append(asyncio.ensure_future(self._context.clock.sleep(seconds)))
+        waits: list[asyncio.Future[Any]] = [
+            asyncio.ensure_future(self._wake.wait()),
+            asyncio.ensure_future(self._context.clock.sleep(seconds)),
+        ]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core.testing.clock import VirtualClock
-from amplifier_trigger_file_watcher.polling import silent_file_system
+from amplifier_trigger_file_watcher.mounts import silent_file_system
 
 if TYPE_CHECKING:
     from collections.abc import Callable

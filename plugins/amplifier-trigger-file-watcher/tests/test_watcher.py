@@ -352,6 +352,17 @@ async def test_a_folder_moved_away_and_back_fires_only_its_changes(watching: Wat
         assert watcher.events.empty()
 
 
+async def test_a_folder_replaced_with_those_above_it_is_watched_again(watching: Watching, tmp_path: Path) -> None:
+    watched, clock = tmp_path / "above" / "watched", VirtualClock()
+    watched.mkdir(parents=True)
+    async with watching(path="above/watched", clock=clock) as watcher:
+        (tmp_path / "above").rename(tmp_path / "away")
+        watched.mkdir(parents=True)
+        (watched / "a.txt").write_text("x")
+        await run_until(clock, lambda: not watcher.events.empty())
+        assert await watcher.next_change() == ("created", "above/watched/a.txt")
+
+
 async def test_a_folder_that_is_missing_at_a_restart_for_a_moment_fires_nothing(
     watching: Watching, tmp_path: Path
 ) -> None:
