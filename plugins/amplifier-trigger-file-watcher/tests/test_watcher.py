@@ -356,11 +356,15 @@ async def test_a_folder_replaced_with_those_above_it_is_watched_again(watching: 
     watched, clock = tmp_path / "above" / "watched", VirtualClock()
     watched.mkdir(parents=True)
     async with watching(path="above/watched", clock=clock) as watcher:
+        (watched / "first.txt").write_text("x")
+        await run_until(clock, lambda: not watcher.events.empty())
+        assert await watcher.next_change() == ("created", "above/watched/first.txt")
         (tmp_path / "above").rename(tmp_path / "away")
         watched.mkdir(parents=True)
         (watched / "a.txt").write_text("x")
-        await run_until(clock, lambda: not watcher.events.empty())
+        await run_until(clock, lambda: watcher.events.qsize() == 2)
         assert await watcher.next_change() == ("created", "above/watched/a.txt")
+        assert await watcher.next_change() == ("deleted", "above/watched/first.txt")
 
 
 async def test_a_folder_that_is_missing_at_a_restart_for_a_moment_fires_nothing(
