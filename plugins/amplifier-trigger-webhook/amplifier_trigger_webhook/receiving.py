@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
@@ -12,6 +12,7 @@ from amplifier_core.triggers import TriggerEvent, TriggerType
 
 from .bodies import UnreadableBody, read_body
 from .rate_limit import RateLimit
+from .refused_requests import RefusedRequests
 from .seen_signatures import SeenSignatures
 from .signatures import BadSignature, check_signature
 from .trigger import NAME
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from .config import WebhookConfig
     from .pending_requests import PendingRequests
 
-logger = logging.getLogger(__name__)
-
 MOST_REQUESTS = 64
 """Requests in reading or storage at the same time; for one more, a body that is still read is given up with 503."""
 TOO_MANY = "too many requests at once"
@@ -40,7 +39,7 @@ STOPPED_FOR = 60
 LINGER = 4 * 1024 * 1024
 """Bytes to read beyond the limit of a body: a client does not see an answer while it writes."""
 SEEN_FOR = 365 * 86_400.0
-"""Seconds for which a signature without a time in it is recognised again."""
+"""Seconds for which a signature without a time in it, or a delivery without a signature, is recognised again."""
 KEPT_HEADERS = (
     "content-type", "user-agent", "x-amplifier-delivery", "x-github-delivery", "x-github-event", "x-github-hook-id",
 )  # fmt: skip
@@ -76,7 +75,8 @@ class Receiver:
         self._rate_limit = RateLimit(config.rate, context.clock)
         self._hosts = config.allowed_hosts
         self._busy = 0
-        lifetime = SEEN_FOR if config.scheme == "github" else 2 * config.tolerance
+        self._refused = RefusedRequests(context.name, config)
+        lifetime = 2 * config.tolerance if config.scheme == "plain" else SEEN_FOR
         self._signatures = SeenSignatures(context.state, lifetime)
 
     async def answer(self, request: Request) -> Answer:
@@ -88,10 +88,15 @@ class Receiver:
         try:
             return await self._accept(request)
         except Refusal as refusal:
-            logger.info("%s answered %d: %s", self._context.name, refusal.status, refusal)
+            if not self._pending.closed:
+                self._refused.note(refusal.status)
             return Answer({"error": str(refusal)}, refusal.status, refusal.headers)
         finally:
             self._busy -= 1
+
+    def close(self) -> None:
+        """Report the requests that were refused since the last warning."""
+        self._refused.close()
 
     async def _accept(self, request: Request) -> Answer:
         self._check_head(request)
@@ -166,10 +171,11 @@ class Receiver:
         return Refusal(413, f"the body is larger than {self._config.max_bytes} bytes", {"Connection": "close"})
 
     def _check_signature(self, request: Request, body: bytes) -> str:
-        """Return the digest of the signed bytes, '' for a webhook without signatures."""
+        """Return the digest of the signed bytes; without signatures that of the delivery's id, '' if it has none."""
         config = self._config
         if config.scheme == "none":
-            return ""
+            given = _delivery_of(request)
+            return sha256(given.encode()).hexdigest() if given else ""
         now = self._context.clock.now()
         try:
             return check_signature(config.scheme, self._secret, request.headers, body, now, config.tolerance)
@@ -207,11 +213,15 @@ class Receiver:
 
         A delivery's id is not signed: a signature therefore keeps the key of its first request.
         """
-        given = request.headers.get("x-github-delivery") or request.headers.get("x-amplifier-delivery") or ""
+        given = _delivery_of(request)
         if given and not _DELIVERY.fullmatch(given):
             raise Refusal(400, "a delivery's id is 1 to 128 characters, without spaces")
         key = given or signed
         return self._signatures.key_of(signed, key, now) if signed else key
+
+
+def _delivery_of(request: Request) -> str:
+    return request.headers.get("x-github-delivery") or request.headers.get("x-amplifier-delivery") or ""
 
 
 async def refuse_stopped(request: Request) -> Answer:

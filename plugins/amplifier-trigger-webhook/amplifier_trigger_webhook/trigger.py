@@ -116,6 +116,7 @@ class WebhookTrigger:
                 finally:
                     waiting.close()
         finally:
+            receiver.close()
             self._armed.set()
 
     async def stand_by(self) -> None:

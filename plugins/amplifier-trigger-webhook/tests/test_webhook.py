@@ -17,6 +17,7 @@ import uvicorn.server
 
 import amplifier_trigger_webhook.connections as connections
 import amplifier_trigger_webhook.receiving as receiving
+import amplifier_trigger_webhook.refused_requests as refused_requests
 import amplifier_trigger_webhook.seen_signatures as seen_signatures
 import amplifier_trigger_webhook.server as server
 from amplifier_core.errors import QueueFull, StoreUnavailable, TriggerConfigError, TriggerError
@@ -567,6 +568,59 @@ async def test_without_signature_and_delivery_every_request_counts(run: Run) -> 
         for _ in range(2):
             await bench.post(b"again")
     assert len({event.dedupe_key for event in bench.events}) == 2
+
+
+async def test_a_delivery_sent_again_without_a_signature_promises_no_other_event(run: Run) -> None:
+    delivery = {"X-GitHub-Delivery": "a"}
+    async with run() as bench:
+        first, again = [await bench.post(b"deploy", delivery) for _ in range(2)]
+        [event] = bench.events
+    async with run(state=dict(event.state_changes or {})) as bench:
+        later = await bench.post(b"deploy", delivery)
+    assert first.body == {"status": "accepted", "event_id": event.event_id}
+    assert again.body == later.body == {"status": "accepted", "reason": "this request was accepted before"}
+    assert bench.events == []
+
+
+# warnings
+
+
+def warnings_of_refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [message for message in caplog.messages if " refused " in message]
+
+
+async def test_refused_requests_are_warned_of_at_once_and_then_together(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with run(**GITHUB, rate=1) as bench:
+        for body in (b"a", b"b", b"c"):
+            await bench.post(body, {**github(body, "rotated"), "Content-Type": "multipart/of-a-stranger"})
+        await bench.signed(b"{", {"Content-Type": "multipart/of-a-stranger"})
+        await bench.signed(b"d")
+        await bench.signed(b"e")
+        await bench.signed(b"f", {"Host": "hooks.example.org"})
+        assert len(caplog.messages) == 1
+    unsigned = (
+        "the signature is missing, wrong or too old; check the secret of the sender and HOOK_SECRET, and the clocks"
+    )
+    assert caplog.messages == [
+        f"tests/hook#1 refused 1 request with 401 within a minute: {unsigned}",
+        f"tests/hook#1 refused 2 requests with 401 within a minute: {unsigned}",
+        "tests/hook#1 refused 1 request with 415 within a minute: the body is no text; let the sender use JSON, "
+        "uncompressed",
+        "tests/hook#1 refused 1 request with 421 within a minute: the Host header is none of its names; add it to "
+        "`hosts`, or let the proxy pass another one",
+        "tests/hook#1 refused 1 request with 429 within a minute: more than 1 requests a minute; raise `rate`",
+    ]
+
+
+async def test_later_refused_requests_are_warned_of_when_the_minute_is_over(
+    run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refused_requests, "PERIOD", 0.05)
+    async with run(**GITHUB) as bench, asyncio.timeout(30):
+        while len(warnings_of_refusals(caplog)) < 3:  # the second and the third one come by the clock, or at once after a quiet time
+            await bench.post(b"body")
 
 
 # sharing, addresses, configuration
