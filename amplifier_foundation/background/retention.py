@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from amplifier_core.clock import Clock
     from amplifier_core.storage import DurableStore, SessionRecord
+    from amplifier_core.store_administration import StoreUse
 
     from ..settings import Settings
 
@@ -38,7 +39,15 @@ OVER_FOR = timedelta(days=30)
 EVENT_BYTES = 64 * 2**20
 """Bytes of data of older events that stay in the log as well."""
 WANTED_FOR = timedelta(days=1)
-"""Deliveries stay at least this long in a store that is too large."""
+"""Deliveries and events stay at least this long in a store that is too large."""
+NEEDED = {
+    "deliveries": "unfinished ones, dead letters, those finished within a day",
+    "events": "those of the last day",
+    "documents": "all, as issues",
+    "trigger states": "all",
+    "received ids": "all",
+}
+"""The part of each kind of data (`StoreUse.kind`) that stays in such a store; no deleted session makes it smaller."""
 PURGE_EVERY = 3600.0
 """Seconds."""
 LEFT_ALONE = timedelta(days=10)
@@ -47,6 +56,8 @@ AT_ONCE = 50
 """Sessions deleted at once: other writers wait no longer than for these."""
 READ = 1_000
 """Ids of expired sessions that are read at a time."""
+NAMED = 3
+"""Kinds of data named by a warning, the largest."""
 
 
 @frozen
@@ -165,8 +176,8 @@ async def bound_size(
 ) -> None:
     """Forget more than age and number ask for, the oldest first, until the store is within `max_size`.
 
-    Deliveries finished a day ago and events go first, then sessions of events, as with `delete_expired`. Warns when the
-    rest is needed. Free room is given back to the file system.
+    Deliveries finished a day ago and events go first, then sessions of events, as with `delete_expired`, unless all
+    else is too large by itself. Warns when the rest is needed. Free room is given back to the file system.
     """
     administration = getattr(store, "administration", None)
     if not isinstance(administration, StoreAdministration):
@@ -180,20 +191,31 @@ async def bound_size(
 
     if await is_too_large():
         await store.purge(before=now - WANTED_FOR, event_bytes=0)
-        if await is_too_large():
+    if await is_too_large():
+        uses = (await asyncio.to_thread(administration.info)).uses
+        others = sum(each.bytes for each in uses if each.kind in NEEDED)
+        is_enough = False
+        if retention.max_size is not None and others <= retention.max_size:  # else no deleted session helps
             async for trees in _expired(store, now, retention.keep, is_wanted):
                 await _delete_whole(store, trees)
-                if not await is_too_large():
+                if is_enough := not await is_too_large():
                     break
-            else:
-                logger.warning(
-                    "the store is larger than retention.max_size (%s bytes), and the rest is needed: unfinished "
-                    "deliveries, dead letters, sessions of people, the newest %s of each background session. See: "
-                    "amplifier store info; delete sessions with: amplifier session prune",
-                    f"{retention.max_size:,}",
-                    retention.keep,
-                )
+        if not is_enough:
+            _warn_of_size((await asyncio.to_thread(administration.info)).uses, retention)
     await asyncio.to_thread(administration.compact)
+
+
+def _warn_of_size(uses: Sequence[StoreUse], retention: Retention) -> None:
+    """Say what takes the room of a store of which nothing more may be forgotten."""
+    sessions = f"sessions of people, those with unfinished deliveries, the newest {retention.keep} of each queue"
+    largest = [f"{use.kind} {use.bytes:,} bytes ({NEEDED.get(use.kind, sessions)})" for use in uses[:NAMED]]
+    logger.warning(
+        "the store is larger than retention.max_size (%s bytes), and the rest is needed: %s. See: amplifier store "
+        "info. Discard dead or waiting events with: amplifier trigger drop; delete sessions, finished deliveries and events "
+        "with: amplifier session prune --all --older-than 1h; or raise retention.max_size",
+        f"{retention.max_size:,}",
+        ", ".join(largest),
+    )
 
 
 async def _expired(

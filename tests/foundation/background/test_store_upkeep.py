@@ -78,6 +78,19 @@ async def test_a_bound_that_cannot_be_kept_is_said(store: SqliteStore, caplog: p
     assert "amplifier store info" in caplog.text
 
 
+async def test_a_store_full_of_deliveries_of_the_last_day_keeps_its_sessions_and_says_why(
+    store: SqliteStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    await _fill(store)
+    caplog.set_level("WARNING")
+    await bound_size(store, datetime.now(UTC), Retention(keep=2, max_size=1_000_000))
+    assert len(await store.sessions()) == 31
+    uses = {each.kind: each.bytes for each in store.administration.info().uses}
+    largest = f"deliveries {uses['deliveries']:,} bytes (unfinished ones, dead letters, those finished within a day)"
+    assert largest in caplog.text
+    assert "with: amplifier session prune --all --older-than 1h" in caplog.text
+
+
 async def test_what_is_written_after_the_last_look_is_no_reason_to_warn(
     store: SqliteStore, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
