@@ -211,8 +211,8 @@ def _warn_of_size(uses: Sequence[StoreUse], retention: Retention) -> None:
     largest = [f"{use.kind} {use.bytes:,} bytes ({NEEDED.get(use.kind, sessions)})" for use in uses[:NAMED]]
     logger.warning(
         "the store is larger than retention.max_size (%s bytes), and the rest is needed: %s. See: amplifier store "
-        "info. Discard dead or waiting events with: amplifier trigger drop; delete sessions, finished deliveries and events "
-        "with: amplifier session prune --all --older-than 1h; or raise retention.max_size",
+        "info. Discard dead or waiting events with: amplifier trigger drop; delete sessions, finished deliveries and "
+        "events with: amplifier session prune --all --older-than 1h; or raise retention.max_size",
         f"{retention.max_size:,}",
         ", ".join(largest),
     )
