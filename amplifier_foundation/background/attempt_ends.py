@@ -175,8 +175,9 @@ class AttemptEnd:
         await self._put_back(reason, due, counted=counted, session=changes)
         if is_out:
             self.background.outage.add(self.delivery.delivery_id, self.engine.clock, delay)
-            self.engine.report_problem(self.background, PROVIDER, "degraded", reason, due)
-            self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=due)
+            until = max(due, self.background.outage.due or due)  # another failure may ask for a longer pause
+            self.engine.report_problem(self.background, PROVIDER, "degraded", reason, until)
+            self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=until)
         else:
             self.engine.notify("retried", self.background, delivery=self.delivery, reason=reason, delay=delay)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,42 @@ async def test_a_provider_that_says_when_is_asked_then_and_by_nobody_before(open
         assert bench.handled() == [1]
         await bench.until("completed", count=2, step=1)
         assert sorted(bench.handled()) == [1, 1, 2]
+
+
+BOTH = """
+import asyncio
+from amplifier_core import ProviderInfo, llm_errors
+
+class Both:
+    name = "both"
+    waits = [300, 5]
+    asked, together = 0, asyncio.Event()
+
+    def get_info(self): return ProviderInfo(id="both", display_name="Both")
+    async def list_models(self): return []
+    def parse_tool_calls(self, response): return []
+    async def complete(self, request, **kwargs):
+        Both.asked += 1
+        if Both.asked == 2:
+            Both.together.set()
+        await Both.together.wait()
+        raise llm_errors.RateLimitError("it said no", retry_after=Both.waits.pop(0))
+
+async def mount(coordinator, config):
+    await coordinator.mount("providers", Both())
+"""
+
+
+async def test_of_two_failures_the_longer_pause_is_the_next_try(open_bench: OpenBench, tmp_path: Path) -> None:
+    (tmp_path / "both.py").write_text(BOTH)
+    async with open_bench(providers=[{"module": "provider-both", "source": "./both.py"}]) as bench:
+        session_id = await bench.start(pool_size=2)
+        bench.trigger.feed(1)
+        bench.trigger.feed(2)
+        await bench.until("postponed", count=2)
+        next_try = datetime.fromisoformat(bench.manager.get_status(session_id)["next_try"])
+        assert round((next_try - bench.clock.now()).total_seconds()) == 300
+        assert bench.told("postponed", "until")[1] == bench.told("postponed", "until")[0]
 
 
 async def test_the_pauses_of_an_outage_grow_to_the_longest_of_the_bundle(open_bench: OpenBench, flaky: Any) -> None:
