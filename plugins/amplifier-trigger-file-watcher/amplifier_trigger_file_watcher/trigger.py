@@ -27,7 +27,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 """Seconds between two looks for a missing folder: the first, and at most."""
 ABSENCE = 2.0
 """Seconds after which a folder that was moved away counts as removed."""
-LOOK = 5.0
+LOOK = 30.0
 """Seconds between two looks whether the folder is another one: nothing tells that a folder above it was moved."""
 READING_SECONDS = 0.02
 """Time to read files in between two polls for changes."""
