@@ -208,10 +208,13 @@ class AnswerUnfinished(SessionError, RuntimeError):
 
 
 class NoProviderMounted(SessionError, RuntimeError):
-    """A session has no model to ask; `causes` says of each provider of its plan why it is missing."""
+    """A session has no model to ask; `causes` says of each provider of its plan why it is missing.
 
-    def __init__(self, session_id: str, causes: Iterable[str] = ()) -> None:
-        self.causes = tuple(causes)
+    `lacks_key` says whether one of them lacks its key.
+    """
+
+    def __init__(self, session_id: str, causes: Iterable[str] = (), *, lacks_key: bool = False) -> None:
+        self.causes, self.lacks_key = tuple(causes), lacks_key
         told = f" ({'; '.join(self.causes)})" if self.causes else ""
         super().__init__(session_id, f"No providers mounted{told}")
 

@@ -39,6 +39,8 @@ class LoadFailure:
     kind: str
     module_id: str
     error: str
+    lacks_key: bool = False
+    """Whether it has no key, or one that no request can carry."""
 
 
 class Mounting:
@@ -155,7 +157,7 @@ class Mounting:
     def _note_failure(self, kind: str, entry: Any, error: Exception) -> None:
         entry = entry if isinstance(entry, dict) else {}
         module_id = str(entry.get("module") or "?")
-        self.failures.append(LoadFailure(kind, module_id, str(error)))
+        self.failures.append(LoadFailure(kind, module_id, str(error), getattr(error, "lacks_key", False)))
         logger.warning("%s '%s' was not mounted: %s", kind, module_id, error)
         failure = {"module_type": kind, "module_id": module_id, "error": str(error)}
         failure["reason_code"] = module_failure_reason(error)
@@ -241,7 +243,8 @@ class Mounting:
                 self.without_key.append(describe_missing(_module_of(entry), mount))
             for module in found.values():
                 if problem := find_broken_key(module, entry.get("config") or {}, mount):
-                    raise ValueError(problem)
+                    vars(broken := ValueError(problem))["lacks_key"] = True
+                    raise broken
             mounted = found
         finally:
             providers.clear()

@@ -225,8 +225,10 @@ class AmplifierSession:
         if context is None:
             raise RuntimeError("No context manager mounted")
         if not providers:
-            failed = [f"{each.module_id}: {each.error}" for each in self.load_failures if each.kind == "provider"]
-            raise NoProviderMounted(self.session_id, [*failed, *self._without_key])
+            failed = [each for each in self.load_failures if each.kind == "provider"]
+            lacks_key = bool(self._without_key) or any(each.lacks_key for each in failed)
+            causes = [*(f"{each.module_id}: {each.error}" for each in failed), *self._without_key]
+            raise NoProviderMounted(self.session_id, causes, lacks_key=lacks_key)
         answer: Awaitable[str] = orchestrator.execute(
             prompt=prompt,
             context=context,

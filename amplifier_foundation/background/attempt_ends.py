@@ -11,7 +11,7 @@ from amplifier_core.errors import BudgetExceeded, SessionNotFound, StaleEpoch
 from amplifier_core.frozen import slotted
 from amplifier_core.utils.secrets import redact_text
 
-from ..sessions.failures import find_provider_error
+from ..sessions.failures import describe_with_login, find_provider_error
 from ..sessions.lock import holder_of
 from ..sessions.records import describe_worktree
 from ..spawning.life import record_changes
@@ -23,7 +23,7 @@ from .completion import completion_events
 from .git import GitError
 from .giving_back import POSTPONED, give_back, make_due
 from .mistakes import is_exhausted, is_mistake
-from .outages import PROVIDER, asked_wait, is_of_service
+from .outages import PROVIDER, asked_wait, is_of_key, is_of_service
 from .worktree_steps import finish_worktree, forget_worktree, give_up_worktree
 
 if TYPE_CHECKING:
@@ -152,18 +152,21 @@ class AttemptEnd:
     ) -> None:
         """Try the delivery again after a pause, or give it up: after `max_attempts`, or at once for a mistake.
 
-        An attempt without a free file descriptor, or without a service that answers, is none: the machine or the
-        service failed, not the delivery.
+        An attempt without a free file descriptor, a service that answers, or a key that it takes, is none: that is no
+        failure of the delivery.
         """
         if isinstance(error, BudgetExceeded):
             return await self.deny(error, spawn, outcome)
         problem, exhausted, retry = find_provider_error(error), is_exhausted(error), self.background.config.retry
         excusable = problem is not None and is_of_service(problem)
+        if error is not None and is_of_key(error):
+            excusable, reason = True, describe_with_login(error)
         is_out = excusable and self.background.outage.excuses(self.delivery.delivery_id)
         if not excusable:
             self._end_outage()
         counted = not (exhausted or is_out)
-        if counted and (is_mistake(error) or self.attempts >= self.background.config.max_attempts):
+        is_final = is_mistake(error) and not excusable
+        if counted and (is_final or self.attempts >= self.background.config.max_attempts):
             await self.give_up(reason, spawn, outcome)
             return
         tries = self.background.outage.failures + 1 if is_out else self.attempts if counted else self.delivery.epoch

@@ -1,4 +1,4 @@
-"""Wait for a provider that is out: its events are postponed, and that costs them no attempt."""
+"""Wait for a provider that is out, or for its key: the events are postponed, and that costs them no attempt."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from amplifier_core.frozen import slotted
+
+from ..sessions.failures import causes_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -95,3 +97,10 @@ def is_of_service(error: LLMError) -> bool:
     from amplifier_core.llm_errors import InvalidToolCallError
 
     return error.retryable and not isinstance(error, InvalidToolCallError) and not getattr(error, "has_answered", False)
+
+
+def is_of_key(error: BaseException) -> bool:
+    """Return whether a key is missing or refused: all events fail alike, until a person gives another one."""
+    from amplifier_core.llm_errors import AuthenticationError
+
+    return any(isinstance(each, AuthenticationError) or getattr(each, "lacks_key", False) for each in causes_of(error))

@@ -26,8 +26,8 @@ Invariants. The workers keep them, and the store enforces the first three:
 * One session. The first claim sets `session_id`; later claims keep it and resume the turn from its last durable
   message.
 * Attempts. A claim counts one; `nack(counted=False)` takes it back. Interruptions, postponements, outages of a
-  provider, spent daily budgets, waits for approval and failures of the store are no attempts: a process tells of claims
-  that others took over before it could give them back (`Member.lost`).
+  provider, missing and refused keys, spent daily budgets, waits for approval and failures of the store are no attempts:
+  a process tells of claims that others took over before it could give them back (`Member.lost`).
 * Approvals. A question is stored before its delivery is put back; an answer or its expiry makes that due (`approvals`).
 """
 

@@ -279,9 +279,9 @@ def invoke(args: Sequence[str] | None = None) -> int:
         elif isinstance(error, AmplifierError):
             _say(with_advice(error))
         elif exits.is_of_provider(error):
-            from .advice import describe_provider_error
+            from ..sessions.failures import describe_with_login
 
-            _say(describe_provider_error(error))
+            _say(describe_with_login(error))
         elif (full := exits.find_full_disk(error)) is not None:
             if full.filename is None and (code := _write_out(exits.OK)) != exits.OK:
                 return code

@@ -24,20 +24,6 @@ def with_advice(error: errors.AmplifierError) -> str:
     return str(error)
 
 
-def describe_provider_error(error: BaseException) -> str:
-    """Return the line of a provider's error, with the command that keeps its key if it has none."""
-    from amplifier_core.llm_errors import AuthenticationError
-
-    from ..bundle.credentials import PREFIX, find_key_names, locate_first_key
-    from ..sessions.failures import describe_failure, find_provider_error
-
-    problem, line = find_provider_error(error), describe_failure(error)
-    module = f"{PREFIX}{problem.provider}" if isinstance(problem, AuthenticationError) and problem.provider else ""
-    if module and find_key_names(module) and locate_first_key(module) is None:
-        return f"{line.rstrip('.')}, or run: amplifier auth login {module.removeprefix(PREFIX)}"
-    return line
-
-
 def _install_line(name: str) -> str:
     """Return how to install one of the project's own packages; the package of any other name is never guessed."""
     from ..bundle.packages import requirement_of

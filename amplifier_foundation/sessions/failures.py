@@ -66,6 +66,25 @@ def describe_failure(error: BaseException, session: AmplifierSession | None = No
     return redact_text(f"{problem.provider or 'provider'}: {status}{text}. {problem.remedy}")
 
 
+def describe_with_login(error: BaseException) -> str:
+    """Return a failure in one line; of a missing or refused key, with the command that keeps one.
+
+    A key of the environment comes before a kept one: the command would not help. It knows installed providers by name.
+    """
+    from amplifier_core.llm_errors import AccessDeniedError, AuthenticationError
+
+    from ..bundle.credentials import PREFIX, find_key_names, locate_first_key, module_source
+
+    problem, line = find_provider_error(error), describe_failure(error)
+    if not isinstance(problem, AuthenticationError) or isinstance(problem, AccessDeniedError) or not problem.provider:
+        return line
+    module = f"{PREFIX}{problem.provider}"
+    names, found = find_key_names(module), locate_first_key(module)
+    if not names or (found is not None and found[1] == "environment"):
+        return line
+    return f"{line.rstrip('.')}, or run: amplifier auth login {problem.provider if module_source(module) else names[0]}"
+
+
 def _choose_remedy(error: LLMError, variables: Sequence[str]) -> str:
     known = (_REMEDIES.get(each.__name__) for each in type(error).__mro__)
     remedy = next(filter(None, known), "Try again" if error.retryable else "See the provider's documentation")

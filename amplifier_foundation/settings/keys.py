@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 class KeyNotFound(AmplifierError, LookupError):
     """A key is neither in the environment nor kept, or its keyring does not give it."""
 
+    lacks_key = True
+
     def __init__(self, name: str, cause: str = "") -> None:
         self.name = name
         why = cause or "it is neither in the environment nor kept"
@@ -58,6 +60,8 @@ class KeyRefused(AmplifierError, ValueError):
 
 class KeysUnreadable(AmplifierError, ValueError):
     """The file of kept keys is damaged."""
+
+    lacks_key = True
 
     def __init__(self, file: Path, cause: str) -> None:
         super().__init__(f"{file}: {cause}. Repair it, or remove it and keep the keys again: amplifier auth login")

@@ -8,6 +8,7 @@ from weakref import ref
 
 import pytest
 
+from amplifier_core.errors import NoProviderMounted
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.permissions import PermissionGate, Policy
 from amplifier_core.session import AmplifierSession
@@ -194,6 +195,25 @@ async def test_a_turn_without_a_provider_says_why_there_is_none(plan: Plan, modu
     modules.mounts["provider-echo"] = modules.failing(ValueError("ANTHROPIC_API_KEY is not set"))
     with pytest.raises(RuntimeError, match=r"No providers mounted \(provider-echo: ANTHROPIC_API_KEY is not set\)"):
         await AmplifierSession(plan, loader=modules).execute("hi")
+
+
+@pytest.mark.parametrize("lacks_key", [True, False])
+async def test_a_turn_without_a_provider_says_whether_a_key_is_missing(
+    plan: Plan, modules: LocalModules, lacks_key: bool
+) -> None:
+    failure = ValueError("no")
+    vars(failure)["lacks_key"] = lacks_key
+    modules.mounts["provider-echo"] = modules.failing(failure)
+    with pytest.raises(NoProviderMounted) as caught:
+        await AmplifierSession(plan, loader=modules).execute("hi")
+    assert caught.value.lacks_key is lacks_key
+
+
+async def test_a_key_that_no_request_can_carry_is_a_missing_one(plan: Plan, modules: LocalModules) -> None:
+    plan["providers"] = [{"module": "provider-echo", "config": {"api_key": "key\n"}}]
+    with pytest.raises(NoProviderMounted, match="'api_key' has a line break") as caught:
+        await AmplifierSession(plan, loader=modules).execute("hi")
+    assert caught.value.lacks_key
 
 
 @pytest.mark.parametrize("immediate", [False, True])

@@ -235,7 +235,9 @@ class SDKProvider(ABC, Generic[Client]):
             key, name = self._unset
             problem = f"{key} names the variable {name}, which is not set"
             remedy = f"Set {name}, or correct {key} in the provider's config."
-            raise translator.make(ConfigurationError, problem, remedy)
+            unset = translator.make(ConfigurationError, problem, remedy)
+            vars(unset)["lacks_key"] = key == "api_key"  # events wait for a key
+            raise unset
         if self._building is None:
             remedy = f"Set {self.key_variable}, or api_key in the provider's config."
             raise translator.make(AuthenticationError, "there is no API key", remedy)

@@ -65,7 +65,7 @@ class Flaky:
         prompt = request.messages[-1].content
         answer = self.answers[min(Flaky.asked, len(self.answers) - 1)]
         if "poison" in prompt:
-            answer = {"kind": "ProviderUnavailableError", "status_code": 500}
+            answer = {"kind": "AccessDeniedError" if "forbidden" in prompt else "ProviderUnavailableError"}
         else:
             Flaky.asked += 1
         if isinstance(answer, dict):
@@ -84,7 +84,7 @@ class Flaky:
 async def mount(coordinator, config):
     await coordinator.mount("providers", Flaky(config["answers"]))
 """
-"""A model that gives its answers, or raises them, one after the other; a `poison` it never takes."""
+"""A model that gives its answers, or raises them, one after the other; of a `poison`, never."""
 
 
 async def events_of(store: DurableStore) -> list[SessionEvent]:

@@ -1,7 +1,8 @@
-"""Providers that fail or end early: told at once; a service that is out is waited for, and costs no attempt."""
+"""Providers that fail or end early: told at once; a service that is out, or a key, is waited for at no attempt."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from amplifier_core.testing import VirtualClock
 from amplifier_foundation.background.outages import Outage
+from amplifier_foundation.settings.keys import keep_key
 
 from ..conftest import playbook
 
@@ -21,12 +23,12 @@ OUT = {"kind": "ProviderUnavailableError", "status_code": 503}
 
 @pytest.mark.parametrize(
     "kind",
-    ["AuthenticationError", "InvalidRequestError", "NotFoundError", "QuotaExceededError", "ContextLengthError"],
+    ["InvalidRequestError", "NotFoundError", "QuotaExceededError", "ContextLengthError", "ConfigurationError"],
 )
 async def test_what_another_attempt_cannot_mend_is_dead_at_once_with_its_reason(
     open_bench: OpenBench, flaky: Any, kind: str
 ) -> None:
-    async with open_bench(providers=flaky({"kind": kind, "status_code": 401})) as bench:
+    async with open_bench(providers=flaky({"kind": kind, "status_code": 400})) as bench:
         await bench.start()
         bench.trigger.feed(1)
         await bench.until("dead")
@@ -36,8 +38,13 @@ async def test_what_another_attempt_cannot_mend_is_dead_at_once_with_its_reason(
         assert bench.statuses() == {"queue": "running"}
 
 
-async def test_an_outage_postpones_and_uses_up_no_attempt(open_bench: OpenBench, flaky: Any) -> None:
-    async with open_bench(providers=flaky(*[OUT] * 12, "back")) as bench:
+@pytest.mark.parametrize(
+    "failure", [OUT, {"kind": "AuthenticationError", "status_code": 401}, {"kind": "AccessDeniedError"}]
+)
+async def test_an_outage_or_a_refused_key_postpones_and_uses_up_no_attempt(
+    open_bench: OpenBench, flaky: Any, failure: dict[str, Any]
+) -> None:
+    async with open_bench(providers=flaky(*[failure] * 12, "back")) as bench:
         session_id = await bench.start(max_attempts=2)
         bench.trigger.feed(1)
         await bench.until("postponed")
@@ -50,6 +57,63 @@ async def test_an_outage_postpones_and_uses_up_no_attempt(open_bench: OpenBench,
         assert (row["status"], row["reason"], row["next_try"]) == ("running", "", None)
         assert bench.kinds().count("postponed") == 12
         assert await bench.states() == ["done"]
+
+
+HOUSE = """
+from amplifier_core import ChatResponse, ProviderInfo, TextBlock
+from amplifier_core.llm_errors import AuthenticationError
+
+class House:
+    name = "house"
+    def __init__(self, key): self.key = key
+    def get_info(self): return ProviderInfo(id="house", display_name="House")
+    async def list_models(self): return []
+    def parse_tool_calls(self, response): return []
+    async def complete(self, request, **kwargs):
+        if "new" not in str(self.key):
+            raise AuthenticationError("the key is refused", provider="house", status_code=401)
+        return ChatResponse(content=[TextBlock(text="open")])
+
+async def mount(coordinator, config):
+    if config.get("api_key") or not config.get("silent"):
+        await coordinator.mount("providers", House(config.get("api_key")))
+"""
+
+
+@pytest.mark.parametrize("runner", [None, "subprocess"])
+@pytest.mark.parametrize(
+    ("config", "kept", "told"),
+    [
+        pytest.param({}, "", "the key is refused. .*, or run: amplifier auth login HOUSE_API_KEY", id="no key"),
+        pytest.param({}, "old", "the key is refused. .*, or run: amplifier auth login HOUSE_API_KEY", id="an old key"),
+        pytest.param({"silent": True}, "", "house: .* is its key missing?", id="mounted without one"),
+        pytest.param(
+            {"api_key": "secret://HOUSE_API_KEY"},
+            "",
+            "there is no key HOUSE_API_KEY: .* amplifier auth login HOUSE_API_KEY",
+            id="a reference",
+        ),
+    ],
+)
+async def test_the_backlog_waits_for_a_key_and_goes_on_with_the_one_that_is_kept_meanwhile(
+    open_bench: OpenBench, home: Path, tmp_path: Path, config: dict[str, Any], kept: str, told: str, runner: str | None
+) -> None:
+    (tmp_path / "house.py").write_text(HOUSE)
+    if kept:
+        keep_key("HOUSE_API_KEY", kept)
+    providers = [{"module": "provider-house", "source": "./house.py", "config": config}]
+    async with open_bench(providers=providers) as bench:
+        session_id = await bench.start(max_attempts=1, runner=runner)
+        for n in (1, 2, 3):
+            bench.trigger.feed(n)
+        await bench.until("postponed")
+        row = bench.manager.get_status(session_id)
+        assert row["status"] == "degraded"
+        assert re.search(told, row["reason"]), row["reason"]
+        keep_key("HOUSE_API_KEY", "the-new-key")
+        await bench.until("completed", count=3, step=1)
+        assert await bench.states() == ["done"] * 3
+        assert bench.manager.get_status(session_id)["status"] == "running"
 
 
 async def test_a_clock_that_is_set_back_in_an_outage_prolongs_no_pause(open_bench: OpenBench, flaky: Any) -> None:
@@ -139,10 +203,11 @@ async def test_the_pauses_of_an_outage_grow_to_the_longest_of_the_bundle(open_be
         assert pauses == [2, 4, 8, 16, 20, 20]
 
 
-async def test_an_event_that_fails_alone_uses_up_its_attempts(open_bench: OpenBench, flaky: Any) -> None:
+@pytest.mark.parametrize("what", ["poison", "forbidden poison"])
+async def test_an_event_that_fails_alone_uses_up_its_attempts(open_bench: OpenBench, flaky: Any, what: str) -> None:
     async with open_bench(providers=flaky("fine")) as bench:
         await bench.start(max_attempts=2, instruction_template="{what} {n}")
-        bench.trigger.feed(1, data={"what": "poison"})
+        bench.trigger.feed(1, data={"what": what})
         for n in range(2, 60):
             bench.trigger.feed(n, data={"what": "good"})
             await bench.until("completed", count=n - 1, step=1)

@@ -167,10 +167,11 @@ async def test_an_answer_of_a_task_that_was_cut_counts_where_the_background_sess
         assert await bench.states() == (["done"] if accepts else ["dead"])
 
 
-async def test_a_run_survives_a_provider_that_is_out_for_a_while(
-    open_bench: OpenBench, flaky: Callable[..., list[dict[str, Any]]]
+@pytest.mark.parametrize("kind", ["ProviderUnavailableError", "AuthenticationError"])
+async def test_a_run_survives_a_provider_that_is_out_or_refuses_its_key_for_a_while(
+    open_bench: OpenBench, flaky: Callable[..., list[dict[str, Any]]], kind: str
 ) -> None:
-    out = {"kind": "ProviderUnavailableError", "status_code": 503}
+    out = {"kind": kind, "status_code": 503}
     answers = flaky(*[out] * 4, "planned")
     async with open_bench(providers=answers, workflows=workflow({**PLAN, "retries": 0})) as bench:
         await bench.start(workflow="flow")
