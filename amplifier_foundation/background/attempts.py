@@ -119,7 +119,7 @@ def _check_folder(engine: Engine, background: BackgroundSessionState) -> None:
     """Raise `SpawnRefused` while the folder is gone, and show it in the status: its tools would find nothing there."""
     folder = Path(background.project)
     if folder.is_absolute() and not folder.is_dir():
-        reason = f"the folder {folder} is gone. Bring it back, or end this process and begin in its new place"
+        reason = f"the folder {folder} is gone. Bring it back: its events wait for it, and for no other place"
         engine.report_problem(background, FOLDER, "degraded", reason)
         raise SpawnRefused(engine.parent.session_id, reason)
     engine.clear_problem(background, FOLDER)

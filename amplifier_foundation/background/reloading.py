@@ -17,7 +17,7 @@ from ..security import NotTrusted, TrustUnreadable
 from ..security.trust_ledger import Ledger
 from ..sessions.failures import describe_failure
 from .log_events import BACKGROUND_RELOADED
-from .undeclared import find_undeclared, remember_declared
+from .undeclared import find_stranded, find_undeclared, remember_declared
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -64,9 +64,13 @@ class Reloading:
         self._asked.set()
 
     async def tell_undeclared(self, running: Sequence[Up]) -> None:
-        """Tell of the events that wait for names that these bundles no longer declare; an outage tells nothing."""
+        """Tell of events that wait for names that these bundles no longer declare, or in folders that are gone.
+
+        An outage of the store tells nothing.
+        """
         with suppress(StoreError):  # the status tells of the store
-            for each in await find_undeclared(self._store, [(up.bundle, up.project) for up in running]):
+            undeclared = await find_undeclared(self._store, [(up.bundle, up.project) for up in running])
+            for each in [*undeclared, *await find_stranded(self._store, [up.bundle for up in running])]:
                 self._tell(str(each))
 
     async def run(self) -> None:

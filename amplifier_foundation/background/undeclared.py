@@ -1,19 +1,21 @@
-"""Find the queues whose events wait in vain: their bundle has another name by now, or declares them no more."""
+"""Find the queues whose events wait in vain: their bundle has another name, declares them no more, or has moved."""
 
 from __future__ import annotations
 
 import os
+import shlex
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_core.errors import SessionNotFound
 
+from .hosts.sharing import shared_store
 from .keys import RUNS, queue_key, root_id
 from .lifecycle import read_wish
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-    from pathlib import Path
     from typing import Any
 
     from amplifier_core.storage import DurableStore
@@ -26,18 +28,25 @@ DECLARED = "declared"
 
 
 class UndeclaredQueue(NamedTuple):
-    """A queue with waiting events that its bundle, read from `source`, does not declare."""
+    """A queue with waiting events that its bundle, read from `source`, does not declare, or whose folder is gone."""
 
     project: str
     queue: str
     waiting: int
     wish: Wish | None
     """What a person asked of its background session; it holds for that name alone."""
-    source: str
+    source: str = ""
+    """Empty for a folder that is gone."""
 
     def __str__(self) -> str:
         events, them = ("1 event waits", "it") if self.waiting == 1 else (f"{self.waiting} events wait", "them")
         state = f" ({self.wish})" if self.wish in ("paused", "stopped") else ""
+        if not self.source:
+            return (
+                f"{events} for {self.queue}{state} of {self.project}, a folder that is gone. Move it back to handle "
+                f"{them}, or discard {them} with: amplifier trigger drop {self.queue} --folder "
+                f"{shlex.quote(self.project)}"
+            )
         return (
             f"{events} for {self.queue}{state}, which {self.source} no longer declares. Give it that name again to "
             f"handle {them}, or discard {them} with: amplifier trigger drop {self.queue}"
@@ -80,18 +89,42 @@ async def find_undeclared(store: DurableStore, bundles: Collection[tuple[Bundle,
         for each in bundle.background_sessions
     }
     sources = {(project, _follow(bundle.source_path)) for bundle, project in bundles}
-    waiting = Counter[tuple[str, str]]()
-    for counted in await store.delivery_counts():
-        waiting[counted.project, counted.queue] += counted.counts.get("pending", 0)
     found = []
-    for (project, queue), count in sorted(waiting.items()):
-        if count == 0 or queue == RUNS or (project, queue) in declared:
+    for (project, queue), count in await _count_waiting(store):
+        if (project, queue) in declared:
             continue
         source = await source_of(store, project, queue)
         if source and (project, _follow(source)) in sources:
             wish = await read_wish(store, project, queue)
             found.append(UndeclaredQueue(project, queue, count, wish, source))
     return found
+
+
+async def find_stranded(store: DurableStore, bundles: Collection[Bundle] | None = None) -> list[UndeclaredQueue]:
+    """Return the queues with waiting events whose folder is gone: those that these bundles declare, or all.
+
+    A folder may be on another host of a shared store, which has none of them. Blocks on the folders.
+    """
+    if shared_store(store) is not None:
+        return []
+    queues = {queue_key(bundle.name, each.name) for bundle in bundles or () for each in bundle.background_sessions}
+    return [
+        UndeclaredQueue(project, queue, count, await read_wish(store, project, queue))
+        for (project, queue), count in await _count_waiting(store)
+        if (bundles is None or queue in queues) and _is_gone(project)
+    ]
+
+
+async def _count_waiting(store: DurableStore) -> list[tuple[tuple[str, str], int]]:
+    """Return the number of waiting events by project and queue, of background sessions with any."""
+    waiting = Counter[tuple[str, str]]()
+    for counted in await store.delivery_counts():
+        waiting[counted.project, counted.queue] += counted.counts.get("pending", 0)
+    return [(place, count) for place, count in sorted(waiting.items()) if count and place[1] != RUNS]
+
+
+def _is_gone(project: str) -> bool:
+    return Path(project).is_absolute() and not Path(project).is_dir()
 
 
 def _follow(source: Path | str | None) -> str:

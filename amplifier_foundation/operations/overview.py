@@ -110,20 +110,23 @@ async def read_overview(store: DurableStore, processes: Processes, *, everything
 async def read_undeclared(
     store: DurableStore, load_plugins: Callable[[], Plugins], overview: Overview
 ) -> list[UndeclaredQueue]:
-    """Return the queues of an overview whose events wait for a background session that its bundle declares no more.
+    """Return the queues of an overview that nothing runs and whose events wait in vain.
 
-    Bundles are only loaded for queues that nothing runs and whose bundle has run; one that cannot be loaded tells
-    nothing. Blocks on their files. Raises `StoreError`.
+    Their bundle does not declare the background session any more, or their folder is gone. Bundles are only loaded for
+    queues that nothing runs and whose bundle has run; one that cannot be loaded tells nothing. Blocks on their files.
+    Raises `StoreError`.
     """
     idle = [row for row in overview.background_sessions if row["waiting"] and row["state"] == "not running"]
     if not idle:
         return []
-    from ..background.undeclared import find_undeclared, source_of
+    from ..background.undeclared import find_stranded, find_undeclared, source_of
 
+    places = {(row["project"], row["queue"]) for row in idle}
+    stranded = [each for each in await find_stranded(store) if (each.project, each.queue) in places]
     sources = {(row["project"], await source_of(store, row["project"], row["queue"])) for row in idle}
     known = sorted((project, source) for project, source in sources if source)
     if not known:
-        return []
+        return stranded
     from .loading import load_to_look, read_trusted_settings
 
     plugins = load_plugins()
@@ -132,7 +135,7 @@ async def read_undeclared(
         with suppress(AmplifierError, OSError):
             settings, _ = read_trusted_settings(Path(project))
             bundles.append((load_to_look(source, plugins, settings, Path(project)), project))
-    return await find_undeclared(store, bundles)
+    return [*await find_undeclared(store, bundles), *stranded]
 
 
 def overview_without_store(processes: Processes, failure: StoreError) -> Overview:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -108,6 +109,35 @@ def test_what_waits_for_a_name_that_is_gone_is_told_until_it_is_discarded(
     assert invoke(["trigger", "drop", "echo/asked"]) == exits.NOT_FOUND
     capsys.readouterr()
     assert say("ps") == "Nothing runs. Start with: amplifier up BUNDLE\n"
+
+
+def test_what_waits_in_a_folder_that_has_moved_is_told_until_it_is_back_or_discarded(
+    background: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def say(*arguments: str) -> str:
+        assert invoke(arguments) == exits.OK
+        return "".join(capsys.readouterr())
+
+    old, new = background.parent, background.parent.with_name("new place")
+    say("trust", "--yes")
+    say("trigger", "fire", "asked")
+    say("trigger", "fire", "asked")
+    old.rename(new)
+    monkeypatch.chdir(new)
+    say("trust", "--yes")
+    stranded = (
+        f"2 events wait for echo/asked of {old}, a folder that is gone. Move it back to handle them, or discard them "
+        f"with: amplifier trigger drop echo/asked --folder {shlex.quote(str(old))}\n"
+    )
+    for command in (["ps"], ["trigger", "list"], ["up", "--once"]):
+        assert stranded in say(*command), command
+    new.rename(old)
+    monkeypatch.chdir(old)
+    assert "a folder that is gone" not in say("ps") + say("trigger", "list")
+    old.rename(new)
+    monkeypatch.chdir(new)
+    assert say(*shlex.split(stranded)[-5:]).count("is skipped: dropped by hand") == 2
+    assert "a folder that is gone" not in say("ps") + say("trigger", "list") + say("up", "--once")
 
 
 def test_events_of_another_bundle_of_the_folder_are_not_called_undeclared(

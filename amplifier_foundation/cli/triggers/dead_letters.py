@@ -137,20 +137,24 @@ async def retry(
 
 @click.command(epilog="Example: amplifier trigger drop 3f9a")
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.option("--folder", metavar="FOLDER", help="Folder of BUNDLE/NAME, also one that is gone.  [default: this one]")
 @click.option("--reason", default="dropped by hand", show_default=True, help="Reason, shown by amplifier why.")
 @click.pass_context
 @run_in_loop
-async def drop(ctx: click.Context, ids: tuple[str, ...], reason: str) -> None:
+async def drop(ctx: click.Context, ids: tuple[str, ...], folder: str | None, reason: str) -> None:
     """Discard dead or waiting events.
 
-    BUNDLE/NAME in place of an ID stands for all events of this folder that wait for that background session. The exit
+    BUNDLE/NAME in place of an ID stands for all events of the folder that wait for that background session. The exit
     code is 6 if one cannot be discarded, as one that is at work.
     """
+    from ...paths import project_of
+
     is_conflict = False
     async with use_inbox(storage_plugins(ctx)) as store:
         chosen = await find_deliveries(store, [each for each in ids if "/" not in each])
         for queue in [each for each in ids if "/" in each]:
-            waiting = await store.deliveries(project=project_here(), queue=queue, state="pending", limit=ALL)
+            project = project_here() if folder is None else project_of(folder)
+            waiting = await store.deliveries(project=project, queue=queue, state="pending", limit=ALL)
             if not waiting:
                 raise DeliveryNotFound(queue)
             chosen += waiting[::-1]

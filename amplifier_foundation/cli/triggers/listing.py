@@ -41,7 +41,7 @@ async def list_(ctx: click.Context, bundle_path: str | None, as_json: bool) -> N
 
     from ...background.keys import MANUAL, queue_key
     from ...background.lifecycle import read_wish
-    from ...background.undeclared import find_undeclared
+    from ...background.undeclared import find_stranded, find_undeclared
     from ...paths import project_of
 
     plugins, now, rows = plugins_of(ctx), SystemClock().now(), list[dict[str, Any]]()
@@ -63,7 +63,7 @@ async def list_(ctx: click.Context, bundle_path: str | None, as_json: bool) -> N
             if by_hand is not None:
                 about = {"background_session": session.name, "trigger": "by hand"}
                 rows.append({**about, "config": {}, **_counts(None, by_hand, now)})
-        undeclared = await find_undeclared(store, [(bundle, project)])
+        undeclared = [*await find_undeclared(store, [(bundle, project)]), *await find_stranded(store, [bundle])]
     if as_json:
         print_json("trigger.list/2", rows)
         return
