@@ -158,9 +158,9 @@ class AttemptEnd:
         if isinstance(error, BudgetExceeded):
             return await self.deny(error, spawn, outcome)
         problem, exhausted, retry = find_provider_error(error), is_exhausted(error), self.background.config.retry
-        excusable = problem is not None and is_of_service(problem)
-        if error is not None and is_of_key(error):
-            excusable, reason = True, describe_with_login(error)
+        excusable, base = problem is not None and is_of_service(problem), retry.delay
+        if error is not None and is_of_key(error):  # until a person gives another key, each try is in vain
+            excusable, reason, base = True, describe_with_login(error), retry.max_delay
         is_out = excusable and self.background.outage.excuses(self.delivery.delivery_id)
         if not excusable:
             self._end_outage()
@@ -172,7 +172,7 @@ class AttemptEnd:
         tries = self.background.outage.failures + 1 if is_out else self.attempts if counted else self.delivery.epoch
         delay = asked_wait(problem)
         if delay is None:
-            delay = self.engine.backoff(tries, base=retry.delay, cap=retry.max_delay)
+            delay = self.engine.backoff(tries, base=base, cap=retry.max_delay)
         due = self.engine.clock.now() + timedelta(seconds=delay)
         changes = self._find_changes(spawn, outcome)
         await self._put_back(reason, due, counted=counted, session=changes)
