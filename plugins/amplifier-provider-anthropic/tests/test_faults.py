@@ -18,6 +18,8 @@ LONG = "prompt is too long: 1000001 tokens > 1000000 maximum"
 STATUSES = [
     (400, "invalid_request_error", "max_tokens: must be positive", "InvalidRequestError", False),
     (400, "invalid_request_error", LONG, "ContextLengthError", False),
+    (400, "invalid_request_error", "Input is too long for requested model", "ContextLengthError", False),
+    (500, "api_error", "Context size has been exceeded", "ContextLengthError", False),
     (400, "invalid_request_error", "Your credit balance is too low", "QuotaExceededError", False),
     (400, "invalid_request_error", "Output blocked by content filtering policy", "ContentFilterError", False),
     (401, "authentication_error", "invalid api key", "AuthenticationError", False),

@@ -24,7 +24,7 @@ from amplifier_core.llm_errors import (
     RateLimitError,
     StreamError,
 )
-from amplifier_providers.errors import BaseTranslator, Kind, read_retry_after
+from amplifier_providers.errors import BaseTranslator, Kind, read_retry_after, says_too_long
 
 from .config import KEY_VARIABLE
 
@@ -55,7 +55,7 @@ _BY_WORDS = {
     "api key not valid": _KEY,
     "api_key_invalid": _KEY,
     "api key expired": _KEY,
-    "token count": _LONG,
+    "payload size exceeds": _BY_STATUS[413],
     "location is not supported": _FORBIDDEN,
     "perday": _QUOTA,
     "credits are depleted": _QUOTA,
@@ -107,6 +107,8 @@ class Translator(BaseTranslator):
         if status in (400, 429):
             words = json.dumps(told, default=str).lower()
             kind = next((found for phrase, found in _BY_WORDS.items() if phrase in words), kind)
+        if status == 400 and says_too_long(str(message)):
+            kind = _LONG
         return self.refuse(kind, status, str(message or ""), wait if wait is not None else _read_delay(told))
 
 

@@ -18,6 +18,8 @@ MEMORY = "model requires more system memory (5.5 GiB) than is available (3.2 GiB
 STATUSES = [
     (400, "invalid option", "InvalidRequestError", False),
     (400, "the input length exceeds the context length", "ContextLengthError", False),
+    (400, "prompt too long; exceeded max context length by 9 tokens", "ContextLengthError", False),
+    (400, "request (9 tokens) exceeds the available context size (8 tokens)", "ContextLengthError", False),
     (401, "unauthorized", "AuthenticationError", False),
     (403, "this model needs a subscription", "AccessDeniedError", False),
     (404, "page not found", "NotFoundError", False),

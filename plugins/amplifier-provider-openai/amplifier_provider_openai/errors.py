@@ -23,7 +23,7 @@ from amplifier_core.llm_errors import (
     RateLimitError,
     StreamError,
 )
-from amplifier_providers.errors import BaseTranslator, Kind, read_retry_after
+from amplifier_providers.errors import BaseTranslator, Kind, read_retry_after, says_too_long
 
 from .config import KEY_VARIABLE
 
@@ -40,7 +40,11 @@ _RATE = Kind(RateLimitError, "Wait, or ask the service for a higher limit.")
 _BUSY = Kind(ProviderUnavailableError, "The service has a problem: try again later.")
 _LATE = Kind(LLMTimeoutError, "Try again.")
 _BY_STATUS = {
-    400: Kind(InvalidRequestError, "Check the model's name, and api and the other keys of the provider's config."),
+    400: Kind(
+        InvalidRequestError,
+        "Check the model's name, and api and the other keys of the provider's config. "
+        "If the session is long, set its context_window.",
+    ),
     401: _KEY,
     402: _QUOTA,
     403: Kind(AccessDeniedError, "The API key is right, but may not do this: ask the owner of the account."),
@@ -53,7 +57,6 @@ _BY_STATUS = {
     529: Kind(ProviderUnavailableError, "The service is overloaded: try again later."),
 }
 _BY_WORD = {
-    "context_length_exceeded": (400, _LONG),
     "quota|billing|balance(?!r)": (429, _QUOTA),
     "content_filter|content_policy|bio_policy|misalignment_policy|moderation": (400, _FILTER),
 }
@@ -74,13 +77,15 @@ No other word says that the request was wrong: the service has a problem, and an
 """
 
 
-def classify_codes(codes: tuple[Any, ...], status: int | None = None) -> tuple[int, Kind]:
-    """Return the status and the kind of an error by its code and its type.
+def classify(codes: tuple[Any, ...], said: str, status: int | None = None) -> tuple[int, Kind]:
+    """Return the status and the kind of an error by its code, its type and its words.
 
     Gateways tell the status of the service behind them as the code of an error within a stream.
     """
     names = [str(code).lower() for code in codes if code]
     told = _find(_BY_WORD, names)
+    if told is None and says_too_long(" ".join((*names, said))):
+        told = (400, _LONG)
     if status is None:
         number = next((int(name) for name in names if re.fullmatch("[45][0-9]{2}", name)), None)
         status = number or (told[0] if told else _find(_STATUS_OF, names) or 500)
@@ -114,7 +119,7 @@ class Translator(BaseTranslator):
         if isinstance(error, Refusal):
             return self._refuse(error.message, (error.code,))
         body = getattr(error, "body", None)
-        said = body.get("message") if isinstance(body, dict) else body
+        said = _read_words(body)
         if isinstance(error, openai.APIStatusError):
             wait = read_retry_after(error.response.headers)
             return self._refuse(said, (error.code, error.type), error.status_code, wait)
@@ -133,10 +138,20 @@ class Translator(BaseTranslator):
     def _refuse(
         self, said: Any, codes: tuple[Any, ...], status: int | None = None, wait: float | None = None
     ) -> LLMError:
-        status, kind = classify_codes(codes, status)
-        if status == 500 and "schema in format" in str(said):  # Ollama's word for a schema that it cannot enforce
+        words = str(said or "")
+        status, kind = classify(codes, words, status)
+        if status == 500 and "schema in format" in words:  # Ollama's word for a schema that it cannot enforce
             kind = _BY_STATUS[400]
-        return self.refuse(kind, status, str(said or ""), wait)
+        return self.refuse(kind, status, words, wait)
+
+
+def _read_words(body: Any) -> Any:
+    """Return what an error says; OpenRouter tells the words of the service behind it in the metadata."""
+    if not isinstance(body, dict):
+        return body
+    message, about = body.get("message"), body.get("metadata")
+    raw = about.get("raw") if isinstance(about, dict) else None
+    return f"{message}: {raw}" if raw else message
 
 
 def is_about_reasoning(error: LLMError) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.wire.server import NEVER, Answer, WireServer, json_answer, show_error
 
 KEY = "sk-the-key-of-the-tests"
 both = pytest.mark.parametrize("api", ["responses", "chat"])
+TOKENS = "in organization o on tokens per min (TPM): Limit 6000, "
 STATUSES = [
     (400, "invalid_value", "odd", "InvalidRequestError", False),
     (400, "context_length_exceeded", "Your input exceeds the context window", "ContextLengthError", False),
@@ -27,6 +29,9 @@ STATUSES = [
     (413, None, "too large", "ContextLengthError", False),
     (422, None, "odd", "InvalidRequestError", False),
     (429, "rate_limit_exceeded", "Rate limit reached", "RateLimitError", True),
+    (413, "rate_limit_exceeded", f"Request too large for m {TOKENS}Requested 9000", "ContextLengthError", False),
+    (429, "rate_limit_exceeded", f"Request too large for m {TOKENS}Requested 9000", "ContextLengthError", False),
+    (429, "rate_limit_exceeded", f"Rate limit reached for m {TOKENS}Used 5000, Requested 2000", "RateLimitError", True),
     (429, "insufficient_quota", "You exceeded your current quota", "QuotaExceededError", False),
     (500, "server_error", "The server had an error", "ProviderUnavailableError", True),
     (503, None, "overloaded", "ProviderUnavailableError", True),
@@ -70,6 +75,74 @@ async def test_a_status_is_an_error_with_its_cause_and_a_remedy(
     assert show_error(caught).startswith(f"{status}: {message}. ")
     [told] = service.heard("llm:response")
     assert (told["status"], told["error"]["type"]) == ("error", error)
+
+
+def overflow(message: str, **more: Any) -> dict[str, Any]:
+    return {"error": {"message": message, **more}}
+
+
+OVERFLOWS = [
+    (400, overflow("the request exceeds the available context size", code=400, type="exceed_context_size_error")),
+    (400, overflow("request (9 tokens) exceeds the available context size (8 tokens)", type="server_error")),
+    (500, overflow("Context size has been exceeded.", code=500, type="server_error")),
+    (400, {"error": "The number of tokens to keep from the initial prompt is greater than the context length."}),
+    (400, {"error": "Cannot truncate prompt with n_keep (15028) >= n_ctx (7424)"}),
+    (400, {"error": "the model is loaded with context length of only 8 tokens, which is not enough."}),
+    (400, overflow("This model's maximum context length is 8192 tokens. However, you requested 9000 tokens.")),
+    (400, {"object": "error", "message": "The prompt (total length 9) is too long to fit into the model", "code": 400}),
+    (400, {"message": "Prompt contains 9 tokens, too large for model with 8 maximum context length", "code": 3051}),
+    (422, {"error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096", "code": None}),
+    (422, {"error": "Input validation error: `inputs` must have less than 2048 tokens. Given: 2222"}),
+    (400, overflow("Input is too long for requested model.")),
+    (400, overflow("The input token count (9) exceeds the maximum number of tokens allowed (8).")),
+    (400, overflow("prompt token count of 9 exceeds the limit of 8", code="model_max_prompt_tokens_exceeded")),
+    (400, overflow("Please reduce the length of the messages or completion.", type="invalid_request_error")),
+    (400, overflow("This model's maximum prompt length is 8 but the request contains 9 tokens")),
+    (400, overflow("Input length 9 exceeds the maximum allowed input length of 8 tokens.")),
+    (400, overflow("The input (9 tokens) is longer than the model's context length (8 tokens).")),
+    (400, overflow("Your request exceeded model token limit: 8 (requested: 9)")),
+    (400, overflow("Range of input length should be [1, 129024]", code="invalid_parameter_error")),
+    (400, overflow("Requested tokens (2285) exceed context window of 2048")),
+    (400, overflow("invalid params, context window exceeds limit")),
+    (400, overflow("It failed.", code="model_context_window_exceeded")),
+    (400, overflow("Provider returned error", code=400, metadata={"raw": json.dumps(overflow("prompt is too long"))})),
+]
+
+
+@pytest.mark.parametrize(("status", "body"), OVERFLOWS)
+async def test_a_request_that_a_server_calls_too_long_in_its_own_words_is_too_long(
+    serve: Any, status: int, body: dict[str, Any]
+) -> None:
+    service = await serve(json_answer(body, status), api="chat", max_retries=5)
+    caught = await failure(service)
+    assert (type(caught), caught.status_code) == (llm_errors.ContextLengthError, status)
+    assert len(service.server.requests) == 1
+    assert show_error(caught).endswith("Begin a new session, or set max_tokens of the context lower.")
+
+
+async def test_an_error_within_a_stream_that_tells_of_a_long_request_is_no_fault_of_the_service(serve: Any) -> None:
+    broken = sse(overflow("The number of tokens to keep from the initial prompt is greater than the context length"))
+    service = await serve(stream_answer([broken]), api="chat", max_retries=5)
+    caught = await failure(service)
+    assert (type(caught), caught.status_code) == (llm_errors.ContextLengthError, 400)
+    assert len(service.server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "message", ["max_tokens is too large: 9. This model supports at most 8", "prompt: string too long"]
+)
+async def test_a_wrong_request_in_unknown_words_has_the_key_for_the_length_in_its_remedy(
+    serve: Any, message: str
+) -> None:
+    caught = await failure(await serve(wire.fails(400, None, message), api="chat"))
+    assert type(caught) is llm_errors.InvalidRequestError
+    assert show_error(caught).endswith("If the session is long, set its context_window.")
+
+
+async def test_a_request_that_alone_has_more_tokens_than_a_minute_is_not_waited_for(serve: Any) -> None:
+    large = wire.fails(429, "rate_limit_exceeded", f"Request too large for m {TOKENS}Requested 9000", retry_after="60")
+    caught = await failure(await serve(large))
+    assert show_error(caught).endswith("Begin a new session, or set max_tokens of the context lower.")
 
 
 @pytest.mark.parametrize(

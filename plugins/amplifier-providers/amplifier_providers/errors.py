@@ -12,7 +12,13 @@ from email.utils import mktime_tz, parsedate_tz
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from amplifier_core.llm_errors import ConfigurationError, LLMError, QuotaExceededError, StreamError
+from amplifier_core.llm_errors import (
+    ConfigurationError,
+    ContextLengthError,
+    LLMError,
+    QuotaExceededError,
+    StreamError,
+)
 
 from .redirects import Redirected
 
@@ -35,11 +41,27 @@ except ModuleNotFoundError:  # the published kernel has no redactor of texts
 LONGEST, LONGEST_REASON = 600, 450
 """Characters of an error, and of the service's words in it; the rest is left out."""
 _SEARCHED = 4_000
-"""Characters that are searched for secrets."""
+"""Characters that are searched for secrets, and for what is too long."""
 LONGEST_WAIT = 86_400
 """Seconds of the longest wait that an error tells: a service whose clock is wrong may ask for thousands of years."""
 SHORTEST_SECRET = 8
 """Characters of the shortest key that is looked for: one that a local server takes, as "none", is a word."""
+
+
+_TOO_LONG = re.compile(
+    r"(?:prompt|input) (?:is )?too long"  # Anthropic, Bedrock, Ollama
+    r"|exceed(?:s|ed)? (?:the |your )?(?:available |max(?:imum)? )?context (?:length|limit|size|window)"  # most
+    r"|context (?:length|size|window) (?:has been )?exceed(?:s|ed)"  # llama.cpp within an answer, MiniMax, Z.ai
+    r"|max(?:imum)? (?:allowed )?(?:context|input|model|prompt) length"  # vLLM, OpenRouter, Mistral, xAI, DeepSeek
+    r"|(?:greater|longer) than the (?:model'?s )?context length"  # LM Studio, Together, SGLang
+    r"|context length of only|truncate prompt with n keep"  # LM Studio
+    r"|too long to fit into the model|exceeded model token limit|context size is \d"  # vLLM, Kimi, ds4
+    r"|token count\b.* (?:exceeds|only supports)|range of input length should be"  # Gemini, GitHub Copilot, Qwen
+    r"|reduce the length of the (?:input|messages|prompt)"  # Groq
+    r"|`inputs`.* must (?:be <=|have less than)"  # text-generation-inference
+    r"|request too large for .*\btokens per min"  # OpenAI and Groq: alone more than the tokens of a minute
+    r"|max prompt tokens exceeded|tokens limit reached"  # GitHub's codes
+)
 
 
 class Kind(NamedTuple):
@@ -99,7 +121,7 @@ class BaseTranslator(ABC):
     def refuse(self, kind: Kind, status: int, said: str, wait: float | None) -> LLMError:
         """Return the error of a refused request: the words of the service, and the seconds that it asks to wait."""
         reason = self.hide(said or "no reason given", LONGEST_REASON).rstrip(".")
-        waits = wait and wait <= LONGEST_WAIT and kind.error is not QuotaExceededError
+        waits = wait and wait <= LONGEST_WAIT and not issubclass(kind.error, QuotaExceededError | ContextLengthError)
         remedy = f"Try again in {wait:g} s." if waits else kind.remedy
         return self.make(kind.error, f"{status}: {reason}", remedy, status_code=status, retry_after=wait)
 
@@ -111,6 +133,14 @@ def add_remedy(error: LLMError, remedy: str) -> LLMError:
     else:
         error.args = (f"{error}. {remedy}",)
     return error
+
+
+def says_too_long(said: str) -> bool:
+    """Return whether the words or the code of a refusal say that the request is longer than the service takes.
+
+    Few services have a code for it, and each has its own words.
+    """
+    return _TOO_LONG.search(said[:_SEARCHED].lower().replace("_", " ")) is not None
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
