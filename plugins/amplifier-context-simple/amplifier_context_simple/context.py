@@ -16,7 +16,7 @@ from amplifier_core.events import (
 
 from .config import read_config
 from .cut import Cut, Ledger, tokens_of_tools
-from .memory import COMPACTION, describe_cut, read_input_tokens, recall
+from .memory import COMPACTION, RISE, describe_cut, read_input_tokens, recall
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -31,8 +31,6 @@ _LARGE = 0.1
 """The share of the limit from which the counts of the model are listened to."""
 _REFUSED = 0.9
 """The share of a refused request that is too long already, at most."""
-_RISE = 1.05
-"""How much more than before a request may have after each one that the model has taken."""
 _LAST = 1_000_000
 
 
@@ -122,6 +120,8 @@ class SimpleContextManager:
             self._scale, self._most, self._refused, self._before, self._recalls = 1.0, inf, inf, None, True
         budget = token_budget or self.max_tokens or self._window[1]
         self._sent = 0
+        if self._recalls:
+            self._recall(budget, len(prompt) // 4)
         is_bound = budget is not None or self._most < inf
         fitting = await self._choose(budget, len(prompt) // 4) if is_bound else self.transcript
         messages = [*map(dict.copy, fitting)]
@@ -145,8 +145,6 @@ class SimpleContextManager:
         A cut stays where it is as long as the rest fits: the requests then begin alike, for a provider's prompt cache.
         """
         history, ledger = self.transcript, self._ledger
-        if self._recalls:
-            self._recall(budget, prompt)
         taken = prompt + (self._tools or 0)
         whole = inf if budget is None else budget * self.compact_threshold / self._scale
         limit = min(whole, self._most) - taken
@@ -161,20 +159,26 @@ class SimpleContextManager:
             was, cut = cut, ledger.cut(room, room * min(1, self.target_usage / self.compact_threshold))
             self._cut = (budget, cut)
             if cut.first != was.first:
-                self._fresh_cut = describe_cut(cut, budget)
+                self._fresh_cut = describe_cut(cut, budget, self._most, read_model(self._window[0]))
                 await self._announce_cut(cut, budget)
         self._note_sent(taken + ledger.opening_tokens + cut.head_tokens + ledger.tokens_from(cut.first), limit)
         return [*history[: ledger.opening], *cut.head, *history[cut.first :]]
 
     def _recall(self, budget: int | None, prompt: int) -> None:
-        """Take over the last cut of a stored history, and what the model has counted of its last request."""
+        """Take over the last cut of a stored history, what the model has counted of its last request, and its refusal.
+
+        Without a budget the whole history is sent: it is searched, and not measured.
+        """
         ledger, self._recalls = self._ledger, False
         if len(self.transcript) < 2:
             return
-        is_whole = not ledger.exceeds(inf if budget is None else budget * self.compact_threshold - prompt)
-        known = recall(self.transcript, ledger)
+        is_whole = not ledger.exceeds(0 if budget is None else budget * self.compact_threshold - prompt)
+        known = recall(self.transcript, ledger, ledger.opening if budget is None else ledger.start)
         if known.cut is not None and self._cut is None:
             self._cut = (known.budget, known.cut)
+        if known.most < self._most and known.budget == budget and known.model == read_model(self._window[0]):
+            self._listen()
+            self._most = known.most
         if known.answer is not None and (known.cut is not None or is_whole):
             first, head = (known.cut.first, known.cut.head_tokens) if known.cut else (ledger.opening, 0)
             before = ledger.opening_tokens + head + ledger.tokens_from(first) - ledger.tokens_from(known.answer)
@@ -195,7 +199,7 @@ class SimpleContextManager:
             self._coordinator.hooks.register(PROVIDER_ERROR, self._hear_error, _LAST, "context-simple")
 
     async def _hear_usage(self, event: str, data: dict[str, Any]) -> None:
-        self._most, self._refused, self._before = self._most * _RISE, inf, None
+        self._most, self._refused, self._before = self._most * RISE, inf, None
         told = read_input_tokens(data.get("usage"))
         if told and self._sent:
             self._scale = max(1.0, told / self._sent)
@@ -206,7 +210,8 @@ class SimpleContextManager:
         if self._before is not None and isinstance(error, dict) and error.get("type") == "ContextLengthError":
             self._refused = self._sent * min(self.compact_threshold, _REFUSED)
             (self._most, self._cut), self._before = self._before, None
-            self._fresh_cut = describe_cut(self._cut[1], self._cut[0]) if self._cut is not None else None
+            model = read_model(self._window[0])
+            self._fresh_cut = describe_cut(self._cut[1], self._cut[0], self._most, model) if self._cut else None
 
     async def _announce_cut(self, cut: Cut, budget: int | None) -> None:
         if self._coordinator is None:
@@ -239,6 +244,15 @@ def _now() -> str:
         text = strftime("%Y-%m-%dT%H:%M:%S", gmtime(int(known)))
         _stamped_second = (known, text)
     return f"{text}.{now[-9:-3]}+00:00"
+
+
+def read_model(provider: Any) -> str:
+    """Return the id of a provider and the name of its model, '' if it has none."""
+    info = getattr(provider, "get_info", None)
+    about = info() if callable(info) else None
+    defaults = getattr(about, "defaults", None)
+    model = defaults.get("model") if isinstance(defaults, dict) else None
+    return f"{getattr(about, 'id', '')}/{model}" if about is not None else ""
 
 
 def read_window(provider: Any) -> int | None:

@@ -12,7 +12,7 @@ import amplifier_context_simple
 from amplifier_context_simple import SimpleContextManager
 from amplifier_context_simple.cut import tokens_of
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.models import HookResult
+from amplifier_core.models import HookResult, ProviderInfo
 from amplifier_core.transcript import Transcript
 
 Message = dict[str, Any]
@@ -285,13 +285,79 @@ async def test_a_resumed_session_and_a_fork_send_the_same_beginning(inside_of_a_
 
 
 @pytest.mark.parametrize(
-    "cut", [{"first": 99, "head": []}, {"first": "0", "head": []}, {"first": 2, "head": [7, "x"]}, {}, None]
+    "cut",
+    [
+        {"first": 99, "head": []},
+        {"first": "0", "head": []},
+        {"first": 2, "head": [7, "x"]},
+        {"first": 2, "head": [], "most": "few", "model": 7},
+        {},
+        None,
+    ],
 )
 async def test_a_cut_that_cannot_be_does_no_harm(cut: Any) -> None:
     history = [message("user") for _ in range(10)]
     history[5] = message("assistant", metadata={"compaction": cut, "usage": {"input_tokens": "many"}})
     context = await Mounted(Transcript.over(Recorded(history))).context()
     assert (await context.get_messages_for_request(token_budget=55))[-1] == history[-1]
+
+
+class Named:
+    """A provider with a model, and with a context window or none."""
+
+    def __init__(self, model: str, **limits: int) -> None:
+        self.model, self.limits = model, limits
+
+    def get_info(self) -> ProviderInfo:
+        return ProviderInfo(id="p", display_name="P", defaults={"model": self.model, **self.limits})
+
+
+async def refuse_and_answer(mounted: Mounted, provider: Named, turns: int) -> SimpleContextManager:
+    """Return a context of 80 messages whose first request was refused, after `turns` answers to shorter ones."""
+    context = await mounted.context()
+    for number in range(79):
+        await context.add_message(message("assistant" if number % 2 else "user", said=number))
+    for number in range(turns):
+        await context.add_message(message("user"))
+        await context.get_messages_for_request(provider=provider)
+        if number == 0:
+            context.compact_harder()
+            await context.get_messages_for_request(provider=provider)
+        await mounted.coordinator.hooks.emit("provider:response", {"provider": "p"})
+        await context.add_message(message("assistant"))
+    return context
+
+
+@pytest.mark.parametrize("limits", [{}, {"context_window": 2_000}])
+@pytest.mark.parametrize("turns", [1, 4, 30])
+async def test_what_a_refusal_taught_holds_in_a_resumed_session_and_a_fork(limits: dict[str, int], turns: int) -> None:
+    context = await refuse_and_answer(Mounted(Transcript()), Named("small", **limits), turns)
+    resumed, fork = Transcript.over(Recorded([*context.transcript])), context.transcript.fork()
+    await context.add_message(message("user"))
+    expected = await context.get_messages_for_request(provider=Named("small", **limits))
+    again = [await context.get_messages_for_request(provider=Named("small", **limits)) for _ in range(2)]
+    assert again == [expected, expected]
+    for history in (resumed, fork):
+        second = await Mounted(history).context()
+        await second.add_message(message("user"))
+        assert await second.get_messages_for_request(provider=Named("small", **limits)) == expected
+    assert len(expected) < len(context.transcript)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (Named("small"), Named("large")),
+        (Named("small"), Named("small", context_window=9_000)),
+        (Named("small", context_window=2_000), Named("large", context_window=2_000)),
+        (Named("small", context_window=2_000), Named("small", context_window=9_000)),
+    ],
+)
+async def test_a_refusal_says_nothing_of_another_model_or_window(before: Named, after: Named) -> None:
+    context = await refuse_and_answer(Mounted(Transcript()), before, 2)
+    second = await Mounted(context.transcript.fork()).context()
+    assert len(await second.get_messages_for_request(provider=after)) == len(context.transcript)
+    assert len(await second.get_messages_for_request(provider=before)) < len(context.transcript)
 
 
 # what the model counts

@@ -10,6 +10,7 @@ import pytest
 from amplifier_core import load_plugins
 from amplifier_core.llm_errors import ContextLengthError
 from amplifier_core.models import HookResult
+from amplifier_core.storage import SessionRecord
 from amplifier_foundation import load_bundle, open_store
 from amplifier_foundation.sessions.forks import fork_stored
 from amplifier_foundation.spawning.conversation import Conversation, open_conversation
@@ -38,20 +39,25 @@ class Watch:
 
     def __init__(self, conversation: Conversation) -> None:
         self.cuts: list[dict[str, Any]] = []
-        self.requests: list[list[Any]] = []
-        coordinator = conversation.session.coordinator
-        coordinator.hooks.register("context:compaction", self._note)
-        provider = coordinator.get("providers")["playbook"]
-        complete = provider.complete
-
-        async def record(request: Any, **kwargs: Any) -> Any:
-            self.requests.append(request.messages)
-            return await complete(request, **kwargs)
-
-        provider.complete = record
+        conversation.session.coordinator.hooks.register("context:compaction", self._note)
+        self.requests = record_requests(conversation, "playbook")
 
     async def _note(self, event: str, data: dict[str, Any]) -> None:
         self.cuts.append(data)
+
+
+def record_requests(conversation: Conversation, name: str) -> list[list[Any]]:
+    """Return the messages of each request from now on, as they come; a refused one is among them."""
+    requests: list[list[Any]] = []
+    provider = conversation.session.coordinator.get("providers")[name]
+    complete = provider.complete
+
+    async def record(request: Any, **kwargs: Any) -> Any:
+        requests.append(request.messages)
+        return await complete(request, **kwargs)
+
+    provider.complete = record
+    return requests
 
 
 async def test_a_compacted_session_is_stored_whole_and_forked_and_resumed_at_any_message(
@@ -146,6 +152,32 @@ async def test_a_model_that_counts_each_character_takes_a_long_session(strict: P
         with pytest.raises(ContextLengthError):
             await conversation.say(too_long)
         assert refused == 1
+    await store.close()
+
+
+@pytest.mark.parametrize("window", ['"context_window": 20000', '"model": "unknown"'])
+async def test_a_resumed_session_sends_no_more_than_one_that_was_never_left(
+    strict: Path, tmp_path: Path, window: str
+) -> None:
+    of_another_size = STRICT.replace('"context_window": 2000, "max_output_tokens": 200', window)
+    (tmp_path / "strict.py").write_text(of_another_size, encoding="utf-8")
+    plugins = load_plugins(environ={})
+    store, bundle = open_store(plugins), await load_bundle(str(strict))
+
+    async def talk(turns: int, record: SessionRecord | None) -> tuple[SessionRecord | None, list[list[str]]]:
+        async with open_conversation(bundle, store, plugins, resume=record, working_dir=tmp_path) as conversation:
+            requests = record_requests(conversation, "strict")
+            for _ in range(turns):
+                await conversation.say("say so " + "well " * 40)
+            return await conversation.read_record(), [[each.content for each in request] for request in requests]
+
+    _, expected = await talk(16, None)
+    assert len(expected) == 19  # three were refused
+    record, sent = await talk(1, None)
+    for _ in range(15):
+        record, more = await talk(1, record)
+        sent += more
+    assert sent == expected
     await store.close()
 
 
