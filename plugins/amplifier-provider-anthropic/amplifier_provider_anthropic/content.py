@@ -91,6 +91,8 @@ def _assistant_blocks(message: Message, with_thinking: bool) -> list[Block]:
         block = _tool_use(call.get("id"), call.get("tool") or call.get("name"), call.get("arguments"))
         if block["id"] not in known:
             blocks.append(block)
+    while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):  # refused at the end: a call was cut off
+        blocks.pop()
     return blocks
 
 

@@ -117,6 +117,17 @@ async def test_thinking_goes_back_as_it_came(serve: Any) -> None:
     ]
 
 
+@pytest.mark.parametrize("said", [[], [wire.text("I write.")]])
+async def test_thinking_goes_not_back_as_the_end_of_an_answer(serve: Any, said: list[Any]) -> None:
+    first = [*said, wire.thinking("hm", signature="sig"), wire.redacted("secret"), wire.raw_call("1", "write", "")]
+    service = await serve(wire.says(*first, stop="max_tokens"), wire.says("done"))
+    response = await service.ask()
+    assert response.tool_calls is None
+    await service.ask("Hello", recorded(response), "Go on")
+    answers = [blocks for role, blocks in plain(service.bodies[1]) if role == "assistant"]
+    assert [[block["type"] for block in blocks] for blocks in answers] == ([["text"]] if said else [])
+
+
 async def test_thinking_of_another_service_is_left_out(serve: Any) -> None:
     other = {"role": "assistant", "content": [
         {"type": "thinking", "thinking": "unsigned"}, {"type": "reasoning", "content": [], "summary": []},

@@ -122,7 +122,10 @@ def _read_items(message: Message, with_reasoning: bool) -> list[Block]:
         return [_call_output(message.tool_call_id, content)]
     blocks = read_blocks(message)
     if message.role == "assistant":
-        return [item for block in blocks if (item := _assistant_item(block, with_reasoning)) is not None]
+        answer = [item for block in blocks if (item := _assistant_item(block, with_reasoning)) is not None]
+        while answer and answer[-1]["type"] == "reasoning":  # refused without the item after it, which was cut off
+            answer.pop()
+        return answer
     items = [_call_output(block["tool_call_id"], block["output"]) for block in blocks if block["type"] == "tool_result"]
     parts = [part for block in blocks if (part := _input_part(block)) is not None]
     role = "developer" if message.role in INSTRUCTING else "user"

@@ -155,6 +155,22 @@ async def test_reasoning_goes_back_as_it_came(serve: Any) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "said", [[], [wire.text("I write.")], [wire.call("1", "look"), wire.thinking("on", encrypted="y")]]
+)
+async def test_reasoning_goes_not_back_without_the_call_that_the_limit_cut_off(serve: Any, said: list[Any]) -> None:
+    cut = wire.raw_call("2", "write", '{"text": "once upon a')
+    parts = [wire.thinking("hm", encrypted="x"), *said, wire.thinking("so", encrypted="z"), cut]
+    service = await serve(wire.says(*parts, reason="max_output_tokens"), wire.says("done"))
+    response = await service.ask()
+    results = [result(call.id, "seen") for call in response.tool_calls or ()]
+    await service.ask("Hello", recorded(response), *results, "Go on")
+    kinds = [each["type"] for each in service.bodies[1]["input"]]
+    kept = {0: [], 1: ["reasoning", "message"], 2: ["reasoning", "function_call", "function_call_output"]}[len(said)]
+    assert kinds == ["message", *kept, "message"]
+    assert len(service.bodies) == 2
+
+
 async def test_reasoning_without_a_summary_is_kept_too(serve: Any) -> None:
     service = await serve(wire.says(wire.thinking("", encrypted="secret"), "Hi"), wire.says("done"))
     first = await service.ask("Go")
