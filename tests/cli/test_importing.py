@@ -100,6 +100,43 @@ def test_the_sessions_of_a_program_in_this_folder_are_imported_and_then_again(
     assert json.loads(out)["data"]["message_count"] == 8
 
 
+def test_an_export_is_imported_where_the_session_is_not(
+    told: Told, person: Path, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_sessions(person, project)
+    told("session", "import", CLAUDE_ID)
+    fork = json.loads(told("session", "fork", f"{CLAUDE_ID}@1", "--name", "aside", "--json")[1])["data"]["session_id"]
+    for each in (CLAUDE_ID, fork):
+        assert told("session", "export", each, "-o", f"{each}.jsonl")[0] == exits.OK
+    assert told("session", "import", f"{fork}.jsonl")[1] == f"{fork}  already a session of yours  aside\n"
+    before = [told("session", "export", each)[1].splitlines() for each in (CLAUDE_ID, fork)]
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "another"))
+    out = told("session", "import", f"{CLAUDE_ID}.jsonl", f"{fork}.jsonl", "--json")[1]
+    rows = {row["session_id"]: row for row in json.loads(out)["data"]["sessions"]}
+    assert [(rows[each]["state"], rows[each]["from"]) for each in (CLAUDE_ID, fork)] == [("new", "amplifier")] * 2
+    assert (rows[fork]["name"], rows[fork]["project"], rows[fork]["parent_id"]) == ("aside", str(project), CLAUDE_ID)
+    after = [told("session", "export", each)[1].splitlines() for each in (CLAUDE_ID, fork)]
+    assert [[said_in(line) for line in lines[1:]] for lines in after] == [
+        [said_in(line) for line in lines[1:]] for lines in before
+    ]
+    assert "already" not in told("session", "import", f"{CLAUDE_ID}.jsonl")[1]
+    assert told("session", "import", f"{CLAUDE_ID}.jsonl", "--from", "amplifier")[1].split("  ")[1] == "nothing new"
+
+
+def said_in(line: str) -> dict[str, Any]:
+    message: dict[str, Any] = json.loads(line)["message"]
+    return {key: value for key, value in message.items() if key != "metadata"}
+
+
+def test_an_export_for_people_names_what_can_be_imported(told: Told, person: Path, project: Path) -> None:
+    keep_sessions(person, project)
+    told("session", "import", CLAUDE_ID)
+    told("session", "export", CLAUDE_ID, "--format", "markdown", "-o", "talk.md")
+    code, _, err = told("session", "import", "talk.md")
+    assert code == exits.USAGE
+    assert "a session's folder, and an export as JSON lines can be imported" in err
+
+
 def test_sessions_of_other_folders_need_all(told: Told, person: Path, tmp_path: Path) -> None:
     keep_sessions(person, tmp_path / "gone")
     code, _, err = told("session", "import", "--from", "codex")

@@ -33,7 +33,7 @@ output_option = click.option(
 async def export(ctx: click.Context, session_id: str, kind: str, output: Path | None, as_json: bool) -> None:
     """Write a session to stdout or a file.
 
-    JSON lines: one line for the session, then one for each message. --json: one document.
+    JSON lines: one line for the session, then one for each message; 'session import' takes these. --json: one document.
     """
     from ...documents.safe_text import plain
     from ...sessions import exporting

@@ -57,7 +57,7 @@ async def import_(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Import sessions of Claude Code, of Codex, and from session folders: show, fork and resume them here.
+    """Import sessions of Claude Code, of Codex, and from session folders and exports: show, fork and resume them here.
 
     PATH is a file, a session's folder, or a folder with sessions; ID is one from the list. Without either, --from
     imports the sessions of this folder; without --from too, the sessions on this machine are listed. Importing again

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...paths import project_of
+from ..exporting import SCHEMA
 from ..session_folders import TRANSCRIPT_FILENAME
 from .json_lines import JsonLines, Notes
-from .sources import AMPLIFIER, CLAUDE_CODE, CODEX, PROGRAMS, SourceSession, make_id
+from .session_folder import describe_folder, read_metadata
+from .sources import AMPLIFIER, CLAUDE_CODE, CODEX, PROGRAMS, SourceSession, make_id, shorten_name, text_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +64,8 @@ def find_in(place: Path, program: str | None = None) -> list[Found]:
     if kind is not None:
         return [_find(kind, place.parent if place.name == TRANSCRIPT_FILENAME else place)]
     if not place.is_dir():
-        raise ValueError(f"{place}: this is no session of {', '.join(PROGRAMS)}")
+        known = "a file of Claude Code or Codex, a session's folder, and an export as JSON lines can be imported"
+        raise ValueError(f"{place}: this is no session of {', '.join(PROGRAMS)}: {known}")
     found: list[Found] = []
     for folder, names, files in os.walk(place):
         names.sort()
@@ -85,10 +88,14 @@ def detect(path: Path, program: str | None = None) -> str | None:
     if not path.is_file():
         path.stat()
         return None
-    if program is not None:
-        return program if program != AMPLIFIER else None
+    if program not in (None, AMPLIFIER):
+        return program
     for line in JsonLines(path, HEAD).read_all(Notes()):
         data = line.data
+        if data.get("schema") == SCHEMA:
+            return AMPLIFIER
+        if program is not None:
+            return None
         if "sessionId" in data or "parentUuid" in data or "leafUuid" in data:
             return CLAUDE_CODE
         if "payload" in data or "record_type" in data or ("instructions" in data and "id" in data):
@@ -121,8 +128,6 @@ def describe(found: Found) -> Described:
     """Return the folder and the name of a session as far as its beginning tells them; '' for what it does not."""
     from .claude_code import Facts as FactsOfClaudeCode
     from .codex import Facts as FactsOfCodex
-    from .session_folder import describe_folder
-    from .sources import shorten_name
 
     if found.program == AMPLIFIER:
         return Described(*describe_folder(found.path))
@@ -136,9 +141,11 @@ def describe(found: Found) -> Described:
 
 
 def _find(program: str, path: Path) -> Found:
-    file = path / TRANSCRIPT_FILENAME if program == AMPLIFIER else path
-    stat = file.stat()
-    stem = path.name if program == AMPLIFIER else path.stem
+    is_folder = program == AMPLIFIER and path.is_dir()
+    stat = (path / TRANSCRIPT_FILENAME if is_folder else path).stat()
+    stem = path.name if is_folder else path.stem
+    if program == AMPLIFIER and not is_folder:
+        stem = text_at(read_metadata(path, Notes()), "session_id") or stem
     if program == CODEX and (named := _CODEX_ID.fullmatch(stem)) is not None:
         stem = named[1]
     return Found(program, path, make_id(stem), datetime.fromtimestamp(stat.st_mtime, UTC), stat.st_size)

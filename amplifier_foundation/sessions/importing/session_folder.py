@@ -1,4 +1,4 @@
-"""Read the sessions of programs with session folders: `metadata.json` and `transcript.jsonl`."""
+"""Read the sessions of programs with session folders, `metadata.json` and `transcript.jsonl`, and exported ones."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ WEB_TOOLS = ("web_fetch", "web_search")
 
 
 def read_sessions(path: Path, notes: Notes) -> Iterator[SourceSession]:
-    """Yield the history of a folder. Raises `OSError`."""
-    folder, metadata = path, _read_metadata(path, notes)
-    file = JsonLines(folder / TRANSCRIPT_FILENAME)
-    shares = bool(metadata.get("fork_of")) and not metadata.get("whole")
+    """Yield the history of a folder, or of an export, which is a file. Raises `OSError`."""
+    folder, metadata, is_export = path, read_metadata(path, notes), path.is_file()
+    file = JsonLines(path if is_export else folder / TRANSCRIPT_FILENAME)
+    shares = bool(metadata.get("fork_of")) and not metadata.get("whole") and not is_export
     prompt, tools = "", set[str]()
-    for line in file.read_all(notes):
-        blocks = [*_read_blocks(line.data.get("content"), Notes()), *_read_calls(line.data)]
+    for message in _read_messages(file, notes, is_export=is_export):
+        blocks = [*_read_blocks(message.get("content"), Notes()), *_read_calls(message)]
         tools.update(text_at(block, "name") for block in blocks if block["type"] == "tool_call")
-        if not prompt and line.data.get("role") == "user" and not _is_injected(line.data):
+        if not prompt and message.get("role") == "user" and not _is_injected(message):
             prompt = next((block["text"] for block in blocks if block["type"] == "text"), "")
     uncounted = Notes()  # a history is read several times, and what is left out of it is counted once
     reads = iter([notes])
@@ -39,10 +39,9 @@ def read_sessions(path: Path, notes: Notes) -> Iterator[SourceSession]:
     def read() -> Iterator[Message]:
         own = next(reads, uncounted)
         shared = (sanitize_for_json(message) for message in load_transcript(folder)) if shares else None
-        lines = shared or (line.data for line in file.read_all(uncounted))
-        return build_history(_read_entries(lines, own), own)
+        return build_history(_read_entries(shared or _read_messages(file, uncounted, is_export=is_export), own), own)
 
-    source_id = text_at(metadata, "session_id") or folder.name
+    source_id = text_at(metadata, "session_id") or (path.stem if is_export else path.name)
     above = text_at(metadata, "parent_id")
     untrusted = text_at(metadata, UNTRUSTED) or text_at(metadata, "metadata", UNTRUSTED)
     yield SourceSession(
@@ -62,7 +61,7 @@ def read_sessions(path: Path, notes: Notes) -> Iterator[SourceSession]:
 
 def describe_folder(folder: Path) -> tuple[str, str]:
     """Return the working folder and the name of a session, as its metadata tell them; '' for what they do not."""
-    metadata = _read_metadata(folder, Notes())
+    metadata = read_metadata(folder, Notes())
     return _folder_of(metadata), shorten_name(text_at(metadata, "name"))
 
 
@@ -70,7 +69,12 @@ def _folder_of(metadata: dict[str, Any]) -> str:
     return text_at(metadata, "working_dir") or text_at(metadata, "project")
 
 
-def _read_metadata(folder: Path, notes: Notes) -> dict[str, Any]:
+def read_metadata(folder: Path, notes: Notes) -> dict[str, Any]:
+    """Return what is stored of a session besides its messages; of an export, its record. Raises `OSError` for those."""
+    if folder.is_file():
+        head = next(JsonLines(folder).read_all(Notes()), None)
+        record = head.data.get("session") if head is not None else None
+        return record if isinstance(record, dict) else {}
     try:
         return load_metadata(folder)
     except FileNotFoundError:
@@ -78,6 +82,14 @@ def _read_metadata(folder: Path, notes: Notes) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         notes.add_problem(f"{METADATA_FILENAME} is damaged: the session has no name, no folder and no time")
     return {}
+
+
+def _read_messages(file: JsonLines, notes: Notes, *, is_export: bool) -> Iterator[dict[str, Any]]:
+    for line in file.read_all(notes):
+        if not is_export:
+            yield line.data
+        elif isinstance(message := line.data.get("message"), dict):
+            yield message
 
 
 def _read_entries(messages: Iterable[dict[str, Any]], notes: Notes) -> Iterator[Entry]:

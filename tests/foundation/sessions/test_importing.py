@@ -15,8 +15,9 @@ from amplifier_core import SessionRecord, load_plugins
 from amplifier_core.storage import SessionStore
 from amplifier_core.transcript import Message, settled_length
 from amplifier_foundation.sessions.costs import spent_of
+from amplifier_foundation.sessions.exporting import json_lines
 from amplifier_foundation.sessions.history import INTERRUPTED, text_of
-from amplifier_foundation.sessions.importing.finding import detect, find_in, find_sessions, read_sessions
+from amplifier_foundation.sessions.importing.finding import describe, detect, find_in, find_sessions, read_sessions
 from amplifier_foundation.sessions.importing.json_lines import JsonLines, Notes, parse_object
 from amplifier_foundation.sessions.importing.storing import IMPORTED, Imported, SessionImporter
 from amplifier_foundation.sessions.storages import open_store
@@ -536,6 +537,12 @@ def test_each_program_is_told_by_its_lines(tmp_path: Path) -> None:
     assert detect(write_session_folder(tmp_path / "d", "/p")) == "amplifier"
     assert detect(write_lines(tmp_path / "e.jsonl", [{"role": "user", "content": "hello"}])) is None
     assert sorted(each.program for each in find_in(tmp_path)) == ["amplifier", "claude-code", "codex", "codex"]
+    record, told = SessionRecord("of-before"), [{"role": "user", "content": "hello"}]
+    export = tmp_path / "f.jsonl"
+    export.write_text("\n".join(json_lines(record, told)), encoding="utf-8")
+    assert [detect(export, program) for program in (None, "amplifier", "codex")] == ["amplifier", "amplifier", "codex"]
+    assert [(each.program, each.session_id) for each in find_in(export)] == [("amplifier", "of-before")]
+    assert describe(find_in(export)[0]) == ("", "")
 
 
 def test_sessions_are_found_where_their_programs_keep_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
