@@ -43,7 +43,7 @@ _BY_STATUS = {
     400: Kind(
         InvalidRequestError,
         "Check the model's name, and api and the other keys of the provider's config. "
-        "If the session is long, set its context_window.",
+        "If the session is too long for the model, set context_window there.",
     ),
     401: _KEY,
     402: _QUOTA,

@@ -136,7 +136,7 @@ async def test_a_wrong_request_in_unknown_words_has_the_key_for_the_length_in_it
 ) -> None:
     caught = await failure(await serve(wire.fails(400, None, message), api="chat"))
     assert type(caught) is llm_errors.InvalidRequestError
-    assert show_error(caught).endswith("If the session is long, set its context_window.")
+    assert show_error(caught).endswith("If the session is too long for the model, set context_window there.")
 
 
 async def test_a_request_that_alone_has_more_tokens_than_a_minute_is_not_waited_for(serve: Any) -> None:
