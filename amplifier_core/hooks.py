@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     Handler = Callable[[str, dict[str, Any]], Awaitable[HookResult | dict[str, Any] | None] | Any]
     Observer = Callable[[str, dict[str, Any]], None]
+    Undo = Callable[[], None]
     Gate = Callable[[dict[str, Any]], HookResult | None]
     Registration = tuple[Handler, bool, bool, str, int]
     """The handler, whether it only observes, whether it is a coroutine function, its name, and its priority."""
@@ -62,8 +63,8 @@ class HookRegistry:
     strongest answer wins: ask_user (the first), inject_context (all of them), continue. The result carries the data
     with the changes of all handlers; `modify` changes the data and is never a result. A failing handler is logged with
     its name and skipped, also one that raises `CancelledError` by itself. A cancellation of the emitting task is raised
-    all the same, also when a handler fails over it. On `tool:pre` a failing handler refuses the call: it may be a
-    guard.
+    all the same, also when a handler fails over it. On `tool:pre` a failing handler refuses the call, for it may be a
+    guard; one that only observes (`observe`) refuses none.
     """
 
     SESSION_START: ClassVar[str] = events.SESSION_START
@@ -80,15 +81,13 @@ class HookRegistry:
         self._defaults: dict[str, Any] = {}
         self._gate: Gate | None = None
 
-    def register(self, event: str, handler: Handler, priority: int = 0, name: str | None = None) -> Callable[[], None]:
+    def register(self, event: str, handler: Handler, priority: int = 0, name: str | None = None) -> Undo:
         """Have `handler(event, data)` called for `event`; return a function to undo this registration alone."""
         return self.register_all({event: handler}, priority, name)
 
     on = register
 
-    def register_all(
-        self, handlers: Mapping[str, Handler], priority: int = 0, name: str | None = None
-    ) -> Callable[[], None]:
+    def register_all(self, handlers: Mapping[str, Handler], priority: int = 0, name: str | None = None) -> Undo:
         """Register the handler of each event; return a function to undo these registrations alone."""
         added: list[tuple[str, Registration]] = []
         for event, handler in handlers.items():
@@ -96,8 +95,24 @@ class HookRegistry:
             is_async = code is not None and code.co_flags & CO_COROUTINE != 0
             shown = name or str(getattr(handler, "__name__", type(handler).__name__))
             entry = (handler, False, is_async, shown, priority)
-            self._add(event, entry)
             added.append((event, entry))
+        return self._add(added)
+
+    def observe(self, observers: Mapping[str, Observer], priority: int = 0, name: str = "observer") -> Undo:
+        """Have `observer(event, data)` of each event called in its order; return a function to undo these alone.
+
+        It is a plain function. It answers nothing, changes nothing, refuses nothing by its failure, and reads only what
+        the emitter gave: the default fields and the `timestamp` may be missing. So an event with observers alone costs
+        little more than one without a handler.
+        """
+        return self._add([(event, (observer, True, False, name, priority)) for event, observer in observers.items()])
+
+    def _add(self, added: list[tuple[str, Registration]]) -> Undo:
+        for event, entry in added:
+            if event in self._handlers:
+                self._handlers[event] = _in_order([*self._handlers[event], entry])
+            else:
+                self._handlers[event] = _Observers((entry,)) if entry[_OBSERVES] else (entry,)
 
         def unregister() -> None:
             for event, entry in added:
@@ -105,21 +120,6 @@ class HookRegistry:
 
         note_step("hooks", unregister)
         return unregister
-
-    def observe(self, observers: Mapping[str, Observer], priority: int = 0, name: str = "observer") -> None:
-        """Have the plain function `observer(event, data)` of each event called in its order among the handlers.
-
-        It answers nothing, changes nothing, and reads only what the emitter gave: the default fields and the
-        `timestamp` may be missing. So an event with observers alone costs little more than one without a handler.
-        """
-        for event, observer in observers.items():
-            self._add(event, (observer, True, False, name, priority))
-
-    def _add(self, event: str, entry: Registration) -> None:
-        if event in self._handlers:
-            self._handlers[event] = _in_order([*self._handlers[event], entry])
-        else:
-            self._handlers[event] = _Observers((entry,)) if entry[_OBSERVES] else (entry,)
 
     def unregister(self, name: str) -> None:
         """Undo every registration under `name`."""
@@ -201,7 +201,7 @@ class HookRegistry:
             return question
         answers: list[tuple[str, HookResult]] | None = None
         before = _count_cancellations() if sys.exception() else 0  # the count takes a third of an emit
-        for handler, _, is_async, name, _ in entries:
+        for handler, observes, is_async, name, _ in entries:
             try:
                 if is_async:
                     answer = await handler(event, payload)
@@ -214,8 +214,9 @@ class HookRegistry:
                 result = _as_result(answer)
             except (Exception, asyncio.CancelledError) as error:
                 await _raise_cancellation(error, before)
-                _report(name, event, error, refuses=event == _TOOL_PRE)
-                if event == _TOOL_PRE:
+                refuses = event == _TOOL_PRE and not observes
+                _report(name, event, error, refuses=refuses)
+                if refuses:
                     return _hook_result()(action="deny", reason=f"the guard '{name}' failed: {error}")
                 continue
             if event == _TOOL_PRE and answer is not True and getattr(result, "action", None) not in _ACTIONS:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import io
 import os
 import sys
+from contextlib import suppress
 from functools import cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -253,7 +254,7 @@ def invoke(args: Sequence[str] | None = None) -> int:
         error.show(shown := io.StringIO())
         if isinstance(error, click.NoSuchOption) and any(error.option_name in each.opts for each in cli.params):
             shown.write(f"It stands before the command: amplifier {error.option_name} {arguments[0]}\n")
-        click.echo(_hide(shown.getvalue()), err=True, nl=False)
+        _print_error(shown.getvalue())
         return exits.USAGE
     except (KeyboardInterrupt, click.Abort):
         _say("interrupted")
@@ -262,7 +263,7 @@ def invoke(args: Sequence[str] | None = None) -> int:
         if sys.stdout is stdout:
             raise
         sys.stdout = stdout  # click has replaced it: its reader is gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
+        _discard(stdout)
         return exits.OK
     except Exception as error:
         if isinstance(error, FileNotFoundError) and _has_lost_folder():
@@ -271,7 +272,7 @@ def invoke(args: Sequence[str] | None = None) -> int:
         if "--debug" in arguments:
             import traceback
 
-            click.echo(_hide("".join(traceback.format_exception(error))), err=True, nl=False)
+            _print_error("".join(traceback.format_exception(error)))
         elif (limit := exits.explain_limit(error)) is not None:
             _say(limit)
         elif (denied := exits.find_denied(error)) is not None:
@@ -294,18 +295,29 @@ def invoke(args: Sequence[str] | None = None) -> int:
 
 
 def _write_out(code: int) -> int:
-    """Write what waits for stdout and return the exit code: a full disk is told, and not by the interpreter's end."""
+    """Write what waits for both streams and return the exit code; a full disk is told, not by the interpreter's end."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
     except ValueError:
         pass  # a tool has closed it
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # it is written there now
+        _discard(sys.stdout)
         if not isinstance(error, BrokenPipeError):
             _say(f"the output cannot be written ({error.strerror})")
-            return exits.TRY_AGAIN
+            code = exits.TRY_AGAIN
+    try:
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    except (OSError, ValueError):
+        with suppress(ValueError):
+            _discard(sys.stderr)
     return code
+
+
+def _discard(stream: TextIO) -> None:
+    """Write what waits for a stream, and all that comes, nowhere: else the interpreter's end fails, with code 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _has_lost_folder() -> bool:
@@ -317,12 +329,13 @@ def _has_lost_folder() -> bool:
 
 
 def _say(text: str) -> None:
-    click.echo(_hide(f"amplifier: {text}"), err=True)
+    _print_error(f"amplifier: {text}\n")
 
 
-def _hide(text: str) -> str:
+def _print_error(text: str) -> None:
     from amplifier_core.utils.secrets import redact_text
 
     from ..documents.safe_text import plain
 
-    return plain(redact_text(text))
+    with suppress(OSError):  # nobody reads it, or there is no room: the exit code stays
+        click.echo(plain(redact_text(text)), err=True, nl=False)

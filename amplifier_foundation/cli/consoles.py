@@ -26,6 +26,10 @@ class PlainConsole(Console):
             steers = not segment.control and not segment.text.isprintable()
             yield Segment(plain(segment.text), segment.style) if steers else segment
 
+    def on_broken_pipe(self) -> None:
+        """Raise the `BrokenPipeError` being handled: the command line ends as after every other print."""
+        raise  # rich calls this in its `except`
+
 
 class QuietCursor(PlainConsole):
     """Leaves the cursor visible: a killed program cannot bring it back."""

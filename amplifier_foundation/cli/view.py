@@ -285,7 +285,7 @@ class RunView:
     def _on_session(self, row: Row, session: AmplifierSession) -> None:
         import asyncio  # not at import: `amplifier logs` needs no event loop
 
-        async def on_tool(event: str, data: dict[str, Any]) -> None:
+        def on_tool(event: str, data: dict[str, Any]) -> None:
             given = redact_all(data.get("tool_input"))
             pairs = given.items() if isinstance(given, dict) else ()
             text = " ".join(f"{key}={(str(each).splitlines() or [''])[0]}" for key, each in pairs)
@@ -300,7 +300,7 @@ class RunView:
             self._redraw()
 
         loop = asyncio.get_running_loop()  # that of the view; the session's may be another
-        session.coordinator.hooks.register("tool:pre", on_tool, priority=1_000, name="run-view")
+        session.coordinator.hooks.observe({"tool:pre": on_tool}, priority=1_000, name="run-view")
 
     def _on_completed(self, row: Row, delivery: Any, outcome: Any, emitted: list[Any], worktree: str) -> None:
         row["done"] += 1

@@ -57,23 +57,22 @@ class FactReporter:
         self._streams = None
         redactor = StreamRedactor(is_late=is_late)
         self._redactor = redactor if redactor.has_secrets else None
-        handlers = (
-            (events.PROVIDER_REQUEST, self._on_request),
-            (STREAM_BLOCK_START, self._on_start),
-            (STREAM_BLOCK_DELTA, self._on_delta),
-            (events.CONTENT_BLOCK_DELTA, self._on_delta),
-            (events.CONTENT_BLOCK_END, self._on_block),
-            (events.TOOL_PRE, self._on_tool),
-            (PROGRESS, self._on_progress),
-            (events.TOOL_POST, self._on_result),
-            (events.TOOL_ERROR, self._on_failure),
-            (events.PROVIDER_RESPONSE, self._on_response),
-            (FALLBACK, self._on_fallback),
-            (WAITS, self._on_waits),
-        )
-        hooks = session.coordinator.hooks
-        self._undo += [hooks.register(event, handler, priority=LAST, name="run-watch") for event, handler in handlers]
-        return frozenset(event for event, _ in handlers)
+        observers = {
+            events.PROVIDER_REQUEST: self._on_request,
+            STREAM_BLOCK_START: self._on_start,
+            STREAM_BLOCK_DELTA: self._on_delta,
+            events.CONTENT_BLOCK_DELTA: self._on_delta,
+            events.CONTENT_BLOCK_END: self._on_block,
+            events.TOOL_PRE: self._on_tool,
+            PROGRESS: self._on_progress,
+            events.TOOL_POST: self._on_result,
+            events.TOOL_ERROR: self._on_failure,
+            events.PROVIDER_RESPONSE: self._on_response,
+            FALLBACK: self._on_fallback,
+            WAITS: self._on_waits,
+        }
+        self._undo.append(session.coordinator.hooks.observe(observers, LAST, "run-watch"))
+        return frozenset(observers)
 
     def detach(self) -> None:
         """Watch no longer."""
@@ -98,19 +97,19 @@ class FactReporter:
         if self._redactor is not None and (rest := self._redactor.flush()):
             self._tell_all({"type": "text", "text": rest, "partial": True, "block": self._block})
 
-    async def _on_start(self, event: str, data: dict[str, Any]) -> None:
+    def _on_start(self, event: str, data: dict[str, Any]) -> None:
         kind = self._kinds[data.get("block_index")] = str(data.get("block_type") or "text")
         if self._waits and kind in ("thinking", "tool_use"):
             self._tell({"type": "waiting", "on": "thinking" if kind == "thinking" else str(data.get("name") or "")})
 
-    async def _on_waits(self, event: str, data: dict[str, Any]) -> None:
+    def _on_waits(self, event: str, data: dict[str, Any]) -> None:
         self._tell({"type": "waiting", "on": str(data.get("on") or "")})
 
-    async def _on_request(self, event: str, data: dict[str, Any]) -> None:
+    def _on_request(self, event: str, data: dict[str, Any]) -> None:
         if self._waits:
             self._tell({"type": "waiting", "on": ""})
 
-    async def _on_delta(self, event: str, data: dict[str, Any]) -> None:
+    def _on_delta(self, event: str, data: dict[str, Any]) -> None:
         self._streams = self._streams or event  # a loop may repeat the stream of its provider: listen to one of them
         delta = data.get("delta")
         text = data.get("text") or (delta.get("text") if isinstance(delta, dict) else delta)
@@ -120,37 +119,37 @@ class FactReporter:
         if text and event == self._streams:
             self._tell_piece(text, data.get("block_index"))
 
-    async def _on_block(self, event: str, data: dict[str, Any]) -> None:
+    def _on_block(self, event: str, data: dict[str, Any]) -> None:
         block = data.get("block")
         block = block if isinstance(block, dict) else getattr(block, "__dict__", {})
         if block.get("type") == "text" and block.get("text"):
             self._tell({"type": "text", "text": str(block["text"])})
 
-    async def _on_tool(self, event: str, data: dict[str, Any]) -> None:
+    def _on_tool(self, event: str, data: dict[str, Any]) -> None:
         asking.set("")
         self._tell({"type": "tool", **_call(data), "input": data.get("tool_input")})
 
-    async def _on_progress(self, event: str, data: dict[str, Any]) -> None:
+    def _on_progress(self, event: str, data: dict[str, Any]) -> None:
         if self._waits:
             self._tell({"type": "waiting", "on": f"{data.get('tool_name')} {data.get('text')}".strip()})
 
-    async def _on_result(self, event: str, data: dict[str, Any]) -> None:
+    def _on_result(self, event: str, data: dict[str, Any]) -> None:
         result = data.get("result")
         told = result if isinstance(result, dict) else {"output": result}
         ok = told.get("success") is not False
         output = told.get("output") if told.get("output") is not None else told.get("error")
         self._tell({"type": "tool_result", **_call(data), "ok": ok, "output": output})
 
-    async def _on_failure(self, event: str, data: dict[str, Any]) -> None:
+    def _on_failure(self, event: str, data: dict[str, Any]) -> None:
         error = data.get("error")
         output = error.get("msg") if isinstance(error, dict) else error
         self._tell({"type": "tool_result", **_call(data), "ok": False, "output": output})
 
-    async def _on_response(self, event: str, data: dict[str, Any]) -> None:
+    def _on_response(self, event: str, data: dict[str, Any]) -> None:
         if isinstance(data.get("usage"), dict):
             self._tell({"type": "usage", **data["usage"]})
 
-    async def _on_fallback(self, event: str, data: dict[str, Any]) -> None:
+    def _on_fallback(self, event: str, data: dict[str, Any]) -> None:
         self._tell({"type": "fallback", **{name: data.get(name) for name in ("from", "provider", "model", "reason")}})
 
     @hookimpl

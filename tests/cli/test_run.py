@@ -173,7 +173,9 @@ def test_lines_tell_what_happens_as_it_does_and_last_the_result(
     assert code == exits.FAILED
     assert [fact["type"] for fact in facts] == ["session", "error", "result"]
     assert (facts[-1]["status"], facts[-1]["error"]) == ("failed", facts[1]["message"])
-    assert told(capsys, "run", "--json", "fail")[:2] == (exits.FAILED, "")
+    code, out, err = told(capsys, "run", "--json", "fail")
+    assert (code, json.loads(out)["data"]["status"]) == (exits.FAILED, "failed")
+    assert json.loads(out)["data"]["error"] in err
 
 
 @pytest.mark.parametrize(

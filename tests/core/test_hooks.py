@@ -573,6 +573,18 @@ async def test_a_failing_observer_is_reported_and_the_next_one_hears(
     assert "hook 'faulty' failed on e and was skipped: ValueError: broken" in caplog.text
 
 
+async def test_a_failing_observer_refuses_no_tool_call(hooks: HookRegistry, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(event: str, data: dict[str, Any]) -> None:
+        raise BrokenPipeError("its reader is gone")
+
+    hooks.register(events.TOOL_PRE, answering(None), name="guard")
+    stop = hooks.observe({events.TOOL_PRE: fail}, name="display")
+    assert (await hooks.emit(events.TOOL_PRE, {"tool_name": "bash"})).action == "continue"
+    assert "hook 'display' failed on tool:pre and was skipped: BrokenPipeError" in caplog.text
+    stop()
+    assert hooks.list_handlers(events.TOOL_PRE) == {events.TOOL_PRE: ["guard"]}
+
+
 async def test_an_observed_tool_call_still_meets_its_gate(hooks: HookRegistry) -> None:
     hooks.observe({events.TOOL_PRE: observing([], "observer")})
     hooks.guard(lambda data: HookResult(action="deny", reason="no"))

@@ -16,6 +16,7 @@ from ..trusting import Asking, confirm_here
 from .approving import Approvals
 from .choosing import choose
 from .showing import PersonView
+from .steady import SteadyView
 from .stopping import Presses, Stops, TurnCut, interrupts_to
 from .terminal import own_terminal, tell
 from .workers import open_chosen
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 
 async def one_turn(ctx: click.Context, wanted: Wanted, prompt: str, view: View) -> int:
     """Run one turn and show it; return the exit code. An error of the turn is shown, then raised."""
-    plugins, quiet = plugins_of(ctx), bool(ctx.obj["quiet"])
-    watch, approvals = FactReporter(view, waits=isinstance(view, PersonView)), Approvals(own_terminal(), view.pause)
+    plugins, quiet, steady = plugins_of(ctx), bool(ctx.obj["quiet"]), SteadyView(view)
+    watch = FactReporter(steady, waits=isinstance(view, PersonView))
+    approvals = Approvals(own_terminal(), steady.pause)
     plugins.register(watch, "run-watch")
     asking = Asking(plugins, wanted.trusts)
     await asking.settle_settings()
@@ -55,7 +57,7 @@ async def one_turn(ctx: click.Context, wanted: Wanted, prompt: str, view: View) 
                     from .expanding import expand_prompt
 
                     prompt = await expand_prompt(conversation.session.coordinator, prompt, presses.to)
-                code = await _run_turn(conversation, prompt, view, watch, approvals, recorder, presses)
+                code = await _run_turn(conversation, prompt, steady, watch, approvals, recorder, presses)
                 if code == exits.OK:
                     return await workers.finish(conversation.session, presses, quiet=quiet)
                 await workers.leave()
@@ -65,7 +67,7 @@ async def one_turn(ctx: click.Context, wanted: Wanted, prompt: str, view: View) 
 async def _run_turn(
     conversation: Conversation,
     prompt: str,
-    view: View,
+    view: SteadyView,
     watch: FactReporter,
     approvals: Approvals,
     recorder: RunRecorder | None,
@@ -74,6 +76,7 @@ async def _run_turn(
     session, stops = conversation.session, Stops(approvals)
     turn: Turn | None = None
     status, error = "failed", "interrupted"
+    view.stop = stops.press
     view.begin(session.session_id)
     if recorder is not None:
         recorder.begin_turn(session.session_id, prompt)
@@ -100,10 +103,15 @@ async def _run_turn(
             recorder.end_turn(result)
         watch.flush()
         view.end(result)
+        if view.problem is not None:
+            tell(f"amplifier: a part of the output is missing ({view.problem.strerror})")
     if turn is None or turn.status == "cancelled":
-        tell(f"amplifier: stopped; continue with: amplifier run --resume {session.session_id}")
+        why = "" if view.is_read else ", for nobody reads its output"
+        tell(f"amplifier: stopped{why}; continue with: amplifier run --resume {session.session_id}")
         return exits.INTERRUPTED if turn is None or stops.at_once else exits.CANCELLED
     if turn.error is not None:
         tell(f"amplifier: {plain(turn.error)}")
         return exits.FAILED
-    return exits.WAITING if approvals.unanswered else exits.OK
+    if approvals.unanswered:
+        return exits.WAITING
+    return exits.OK if view.problem is None else exits.TRY_AGAIN

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Protocol
-
-import click
+from select import select
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from amplifier_core.utils.secrets import hide_known, redact_all
 
@@ -17,7 +16,7 @@ from ...sessions.costs import Spent, format_cost, format_duration
 from ...sessions.usage import Usage
 from ..output import print_json
 from .screens import open_screen
-from .terminal import tell
+from .terminal import print_line, tell
 
 if TYPE_CHECKING:
     from ..consoles import QuietCursor
@@ -119,23 +118,24 @@ class PersonView:
 
     def _on_tool(self, fact: dict[str, Any]) -> None:
         self._between()
-        tell(f"→ {plain(str(fact['name']))} {arguments_line(fact['input'])}".rstrip(), dim=True)
+        print_line(f"→ {plain(str(fact['name']))} {arguments_line(fact['input'])}".rstrip(), dim=True)
         self._screen.wait(str(fact["name"]))
 
     def _on_tool_result(self, fact: dict[str, Any]) -> None:
         if not fact["ok"]:
-            tell(f"✗ {plain(str(fact['name']))}: {one_line(str(fact['output']), ARGUMENTS)}", dim=True)
+            print_line(f"✗ {plain(str(fact['name']))}: {one_line(str(fact['output']), ARGUMENTS)}", dim=True)
 
     def _on_fallback(self, fact: dict[str, Any]) -> None:
         self._finish()
-        tell(f"⚠ {plain(fact['provider'])} answers instead of {plain(fact['from'])}: {plain(fact['reason'])}", dim=True)
+        line = f"⚠ {plain(fact['provider'])} answers instead of {plain(fact['from'])}: {plain(fact['reason'])}"
+        print_line(line, dim=True)
 
     def _on_child(self, fact: dict[str, Any]) -> None:
         self._between()
         line = f"⤷ {plain(fact['name'])} {fact['session_id']} {fact['status']}"
         if "seconds" in fact:
             line += f", {Spent(Usage.from_dict(fact['usage']), fact['seconds'])}"
-        tell(line + (f": {one_line(fact['error'], ARGUMENTS)}" if fact.get("error") else ""), dim=True)
+        print_line(line + (f": {one_line(fact['error'], ARGUMENTS)}" if fact.get("error") else ""), dim=True)
 
     def _between(self) -> None:
         """Show the text before a tool call or a child session."""
@@ -143,7 +143,7 @@ class PersonView:
         said = "\n\n".join(self._held)
         self._held.clear()
         if said and not shown:
-            tell(plain(said))
+            print_line(plain(said))
 
     def _finish(self) -> str:
         """End the streamed text; return all of it since the last call."""
@@ -165,7 +165,15 @@ def arguments_line(value: Any) -> str:
 
 
 class LinesView:
-    """A line of JSON for every fact; the last one is the result."""
+    """A line of JSON for every fact; the last one is the result.
+
+    A line is written whole: the rest of one that a full disk has cut is written before the next, and lines that find no
+    room are left out.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        """The rest of a line that was cut."""
 
     def pause(self) -> None:
         """Have nothing to pause."""
@@ -175,9 +183,26 @@ class LinesView:
         self({"type": "session", "session_id": session_id})
 
     def __call__(self, fact: dict[str, Any]) -> None:
-        """Print one fact."""
+        """Print one fact. Raises `OSError`."""
         line = dump_json(fact)
-        click.echo(line if fact.get("partial") else hide_known(line))
+        if sys.stdout is not None:
+            self._write(line if fact.get("partial") else hide_known(line), sys.stdout)
+
+    def _write(self, text: str, out: TextIO) -> None:
+        out.flush()
+        raw = getattr(out.buffer, "raw", out.buffer)  # at a full disk, the buffer would lose a part of a long line
+        line = f"{text}\n".encode(out.encoding, out.errors or "strict")
+        self._rest += line
+        try:
+            while self._rest:
+                written = raw.write(self._rest)
+                if written is None:  # the reader is slow, and the pipe does not block
+                    select((), (raw,), ())
+                self._rest = self._rest[written or 0 :]
+        except OSError:
+            if len(self._rest) >= len(line):  # nothing of it was written
+                self._rest = self._rest[: -len(line)]
+            raise
 
     def end(self, result: dict[str, Any]) -> None:
         """Print the error, if any, and the result."""
@@ -202,12 +227,8 @@ class ObjectView:
         """Print nothing yet."""
 
     def end(self, result: dict[str, Any]) -> None:
-        """Print the result; an error is printed by the command line, as for every command.
-
-        An unfinished answer is a result, with its error.
-        """
-        if result["error"] is None or result["status"] == "incomplete":
-            print_json(self._schema, result, hide_known)
+        """Print the result, also of a turn that has failed."""
+        print_json(self._schema, result, hide_known)
 
 
 class Display:

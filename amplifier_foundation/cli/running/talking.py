@@ -27,6 +27,7 @@ from .foreground import Foreground, PressedInterrupt
 from .hearing import called_before_end
 from .lines import LineEditor
 from .showing import PersonView
+from .steady import SteadyView
 from .stopping import Stops, TurnCut
 from .terminal import own_terminal, tell
 from .typing_ahead import TypedLines
@@ -72,7 +73,7 @@ class Talk:
         self._foreground = foreground
         self._editor = editor
         self._view = PersonView(quiet=self._quiet, closing=False)
-        self._watch = FactReporter(self._view, waits=True)
+        self._watch = FactReporter(SteadyView(self._view), waits=True)
         self._asking: Asking | None = None
         self._typed = TypedLines(self._view.show_typing if self._view.console is not None else None)
         self._panel: Panel | None = None

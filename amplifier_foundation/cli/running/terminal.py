@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -12,7 +13,13 @@ from amplifier_core.utils.secrets import redact_text
 
 
 def tell(text: str, **style: Any) -> None:
-    """Print a line without secrets on stderr, styled at a terminal unless `NO_COLOR` is set."""
+    """Print a line as `print_line`; one that cannot be written is lost, and fails nothing."""
+    with suppress(OSError):
+        print_line(text, **style)
+
+
+def print_line(text: str, **style: Any) -> None:
+    """Print a line without secrets on stderr, styled at a terminal unless `NO_COLOR` is set. Raises `OSError`."""
     text = redact_text(text)
     colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     # `err=True` would find the stream below the one that keeps a moving part of the screen apart.

@@ -57,6 +57,8 @@ class Reporter:
 
     def attach(self) -> None:
         """Report from now on."""
+        hooks = self._session.coordinator.hooks
+        hooks.observe({events.TOOL_PRE: self._on_call}, LAST, "editor")  # a failing handler would refuse the call
         for event, handler in (
             (events.PROVIDER_REQUEST, self._on_request),
             (STREAM_BLOCK_START, self._on_start),
@@ -65,14 +67,13 @@ class Reporter:
             (events.CONTENT_BLOCK_END, self._on_block),
             (STREAM_ABORTED, self._on_abort),
             (events.PROVIDER_RESPONSE, self._on_response),
-            (events.TOOL_PRE, self._on_call),
             (events.TOOL_POST, self._on_result),
             (events.TOOL_ERROR, self._on_failure),
             (OUTPUT, self._on_output),
             (PROGRESS, self._on_output),
             (TERMINAL, self._on_terminal),
         ):
-            self._session.coordinator.hooks.register(event, handler, priority=LAST, name="editor")
+            hooks.register(event, handler, priority=LAST, name="editor")
 
     def flush(self) -> None:
         """Report the end of a streamed text that was held back: it might have begun a secret."""
@@ -132,7 +133,7 @@ class Reporter:
             counts = [usage.get(name) for name in ("input_tokens", "output_tokens")]
             self.used = sum(each for each in counts if isinstance(each, int))
 
-    async def _on_call(self, event: str, data: dict[str, Any]) -> None:
+    def _on_call(self, event: str, data: dict[str, Any]) -> None:
         self.flush()
         call_id, name, given = str(data.get("tool_call_id")), str(data.get("tool_name")), data.get("tool_input")
         self._diffs[call_id] = diff = make_diff(name, given, self._folder)

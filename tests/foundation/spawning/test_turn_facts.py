@@ -35,3 +35,16 @@ async def test_the_progress_of_a_call_is_shown_where_a_person_waits() -> None:
             "tool:progress", {"tool_name": "mcp__a__build", "text": "1 of 2: linking\n"}
         )
         assert told == expected
+
+
+async def test_a_display_that_fails_is_no_guard() -> None:
+    def fail(fact: dict[str, Any]) -> None:
+        raise OSError("no room")
+
+    session = AmplifierSession({"session": {"orchestrator": "loop-basic", "context": "context-simple"}})
+    reporter = FactReporter(fail)
+    reporter.attach(session)
+    session.coordinator.hooks.register("tool:pre", lambda event, data: None, name="another")
+    assert (await session.coordinator.hooks.emit("tool:pre", {"tool_name": "bash"})).action == "continue"
+    reporter.detach()
+    assert session.coordinator.hooks.list_handlers() == {"tool:pre": ["another"]}

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import AmplifierError, InvalidSessionId, SessionNotFound
 from amplifier_core.ids import validate_session_id
-from amplifier_core.models import HookResult
 from amplifier_foundation.background.firing import fire_by_hand
 from amplifier_foundation.background.keys import queue_key
 from amplifier_foundation.background.tasks import run_beside
@@ -204,17 +203,16 @@ class _Steps:
 
     def attach(self, session: AmplifierSession) -> None:
         """Hear of the calls of a session; its own loop calls this."""
-        session.coordinator.hooks.register("tool:pre", self._hear, priority=1_000, name="mcp-progress")
+        session.coordinator.hooks.observe({"tool:pre": self._hear}, priority=1_000, name="mcp-progress")
 
     async def tell(self, report: Report) -> None:
         """Report calls until this is cancelled."""
         while True:
             await report(await self._begun.get())
 
-    async def _hear(self, event: str, data: dict[str, Any]) -> HookResult:
+    def _hear(self, event: str, data: dict[str, Any]) -> None:
         with suppress(RuntimeError):  # the caller's loop is closed
             self._loop.call_soon_threadsafe(self._begun.put_nowait, str(data.get("tool_name")))
-        return HookResult()
 
 
 def _facts_of(delivery: Delivery) -> dict[str, Any]:

@@ -1,0 +1,142 @@
+"""Commands whose output has no reader any more, or no room."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_foundation.cli import exits, invoke
+from tests import forks
+
+BUNDLE = """---
+bundle: {name: waits}
+providers:
+  - module: provider-playbook
+    config:
+      rules:
+        - when: {user: '^fail'}
+          say: "{nothing}"
+        - when: {user: '^once'}
+          call: {tool: wait, input: {what: once}}
+        - when: {tool: wait, where: {waited: once}}
+          say: "waited"
+        - when: {user: '^for ever'}
+          call: {tool: wait, input: {what: ever}}
+        - when: {tool: wait}
+          call: {tool: wait, input: {what: ever}}
+      otherwise: {say: "You said: {prompt}"}
+tools: [{module: wait, source: ./modules/wait.py}]
+---
+Answer.
+"""
+
+
+@pytest.fixture(autouse=True)
+def bundle(project: Path, modules: Path, home: Path) -> None:
+    (project / "bundle.md").write_text(BUNDLE, encoding="utf-8")
+    (project / "go").touch()
+
+
+def amplifier(*arguments: str, out: Any, err: Any) -> int:
+    process = forks.Popen(arguments, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+    try:
+        return process.wait(60)
+    finally:
+        process.kill()
+
+
+def read_last(capsys: pytest.CaptureFixture[str]) -> Any:
+    capsys.readouterr()
+    assert invoke(["session", "show", "last", "--json"]) == exits.OK
+    return json.loads(capsys.readouterr().out)["data"]
+
+
+@pytest.fixture
+def unread() -> Any:
+    """A pipe that nobody reads any more."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    yield writing
+    os.close(writing)
+
+
+@pytest.mark.parametrize("streams", ["stdout of --jsonl", "stderr", "both"])
+def test_a_turn_that_nobody_reads_is_stopped_in_order(
+    streams: str, unread: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--jsonl"] if streams == "stdout of --jsonl" else []
+    with (tmp_path / "told").open("w+", encoding="utf-8") as told:
+        out = told if streams == "stderr" else unread
+        err = told if streams == "stdout of --jsonl" else unread
+        assert amplifier("run", *options, "for ever", out=out, err=err) == exits.CANCELLED
+        told.seek(0)
+        text = told.read()
+    session = read_last(capsys)
+    assert session["status"] == "cancelled"
+    assert "refused" not in text
+    assert "Denied" not in json.dumps(session["messages"])
+    if streams == "stdout of --jsonl":
+        last = f"stopped, for nobody reads its output; continue with: amplifier run --resume {session['session_id']}\n"
+        assert text.endswith(last)
+
+
+@pytest.mark.parametrize("option", ["--json", "-q"])
+def test_a_turn_that_has_ended_before_its_reader_is_missed_keeps_its_exit_code(
+    option: str, unread: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for prompt, code in (("hi", exits.OK), ("fail", exits.FAILED)):
+        arguments = ("run", "--json", prompt) if option == "--json" else ("-q", "run", prompt)
+        assert amplifier(*arguments, out=unread, err=unread) == code
+    assert read_last(capsys)["status"] == "failed"
+
+
+@pytest.mark.parametrize("command", ["show last", "show last --follow", "show last --trace", "list", "tree"])
+def test_a_list_that_nobody_reads_to_its_end_is_no_failure(
+    command: str, unread: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["run", "hi"]) == exits.OK
+    assert amplifier("session", *command.split(), out=unread, err=subprocess.DEVNULL) == exits.OK
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+@pytest.mark.parametrize("option", ["--jsonl", "--json"])
+def test_a_turn_whose_output_has_no_room_does_its_work_and_ends_with_75(
+    option: str, project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open("/dev/full", "w") as full, (tmp_path / "told").open("w+", encoding="utf-8") as told:  # noqa: PTH123 - the file must not be made
+        assert amplifier("run", option, "once", out=full, err=told) == exits.TRY_AGAIN
+        told.seek(0)
+        assert "amplifier: a part of the output is missing (No space left on device)\n" in told.read()
+    assert (project / "ended-once").exists()
+    assert read_last(capsys)["status"] == "completed"
+
+
+def test_lines_go_on_when_there_is_room_again_and_each_is_whole(tmp_path: Path) -> None:
+    script = """
+import resource, sys
+from amplifier_foundation.cli.running.showing import LinesView
+view = LinesView()
+room = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, room))  # a file that has no more room
+for number in range(4):
+    if number == 3:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+    try:
+        view({"type": "text", "number": number, "text": "x" * 15_000})
+    except OSError as error:
+        print(number, error.strerror, file=sys.stderr)
+"""
+    with (tmp_path / "lines").open("w+", encoding="utf-8") as out:
+        ran = subprocess.run(
+            [sys.executable, "-c", script], stdout=out, stderr=subprocess.PIPE, text=True, timeout=60, check=True
+        )
+        out.seek(0)
+        lines = [json.loads(line)["number"] for line in out]
+    assert ran.stderr == "1 File too large\n2 File too large\n"
+    assert lines == [0, 1, 3]
