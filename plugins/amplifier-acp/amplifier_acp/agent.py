@@ -142,6 +142,8 @@ class Agent:
         record = await self._find(checked.session_id)
         if project_of(_check_folder(checked.cwd)) != record.project:
             text = f"cwd: session '{record.session_id}' works in {record.project}; open it there, or fork it here"
+            if not os.path.isdir(record.project):  # noqa: ASYNC240, PTH112 - as in `_check_folder`
+                text = f"cwd: the folder of session '{record.session_id}', {record.project}, is gone; fork it here"
             raise RpcError(INVALID_PARAMS, text, {"cwd": record.project})
         session = self._sessions.get(record.session_id)
         if session is None:
@@ -185,11 +187,13 @@ class Agent:
 
     async def fork_session(self, params: Params) -> dict[str, Any]:
         """Fork a session at a message, or now; answer when the fork can be prompted."""
+        from amplifier_core.ids import new_session_id
         from amplifier_foundation.paths import project_of
         from amplifier_foundation.sessions.forks import fork_place, fork_there
 
         from .editor_session import EditorSession
-        from .forking import read_fork
+        from .forking import read_fork, without_lost_bundle
+        from .leftovers import made_here
         from .options import CHOSEN, EPHEMERAL, chosen_of
         from .params import ContinueSession, check
 
@@ -202,9 +206,16 @@ class Agent:
             place = await fork_place(self._store, source, turn=wanted.turn, message=wanted.message)
         except SessionError as error:
             raise RpcError(INVALID_PARAMS, str(error), {"messageId": wanted.message_id}) from None
-        metadata = {CHOSEN: {**chosen_of(source), EPHEMERAL: wanted.is_ephemeral}}
+        fork_id = new_session_id(source.name or "fork")
+        metadata = {CHOSEN: {**chosen_of(source), EPHEMERAL: wanted.is_ephemeral}, **made_here(fork_id)}
         record = await fork_there(
-            self._store, source, place, plugins=self._around.plugins, project=project, metadata=metadata
+            self._store,
+            without_lost_bundle(source),
+            place,
+            session_id=fork_id,
+            plugins=self._around.plugins,
+            project=project,
+            metadata=metadata,
         )
         known = self._sessions.get(source.session_id)
         is_alike = known is not None and project == source.project and known.servers == servers
@@ -285,14 +296,22 @@ class Agent:
         return {}
 
     async def delete_session(self, params: Params) -> dict[str, Any]:
-        """End and delete a session; its forks keep the messages that they share. Deleting twice is no error."""
+        """End and delete a session; its forks keep the messages that they share. Deleting twice is no error.
+
+        A deletion that is refused ends nothing. Raises `SessionConflict`.
+        """
         from amplifier_foundation.operations.acting import person_here
         from amplifier_foundation.operations.sessions import delete_sessions
+        from amplifier_foundation.sessions.lock import holder_of
         from amplifier_foundation.sessions.presence import refuse_deletion
 
         from .params import OfSession, check
 
         session_id = check(OfSession, params).session_id
+        with suppress(SessionNotFound, InvalidSessionId):
+            record = await self._store.get(session_id)
+            if holder_of(session_id) != str(os.getpid()):
+                refuse_deletion(record)
         if (session := self._sessions.pop(session_id, None)) is not None:
             await self._end(session)
         with suppress(SessionNotFound, InvalidSessionId):
@@ -351,10 +370,14 @@ def _make_record(project: str, prepared: PreparedBundle | None) -> SessionRecord
     from amplifier_core.storage import SessionRecord
     from amplifier_foundation.sessions.records import new_record
 
+    from .leftovers import made_here
+
+    name = prepared.bundle.name if prepared is not None else "session"
+    session_id = new_session_id(name)
     if prepared is None:
-        return SessionRecord(new_session_id("session"), project=project, status="idle")
-    name = prepared.bundle.name
-    return replace(new_record(prepared, new_session_id(name), name=name, project=project), status="idle")
+        return SessionRecord(session_id, project=project, status="idle", metadata=made_here(session_id))
+    record = new_record(prepared, session_id, name=name, project=project, metadata=made_here(session_id))
+    return replace(record, status="idle")
 
 
 def _check_folder(cwd: str) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LONGEST_TITLE, LONGEST_READ = 80, 4_000
 """Characters of a title, and of the beginning of a prompt that are looked at for it."""
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_PDF = "application/pdf"
 
 
 class Said(NamedTuple):
@@ -41,14 +42,14 @@ def read_prompt(blocks: Sequence[Block]) -> Said:
             texts.append(f"[{block.name}]({_show_uri(block.uri)})")
         elif block.resource.text is not None:
             texts.append(f'\n<resource uri="{_show_uri(block.resource.uri)}">\n{block.resource.text}\n</resource>\n')
-        elif (block.resource.mime_type or "") in (*_IMAGES, "application/pdf"):
+        elif (block.resource.mime_type or "") in (*_IMAGES, _PDF):
             images.append(_read_image(block.resource.blob or "", block.resource.mime_type or "", f"prompt.{number}"))
         else:
             kind = block.resource.mime_type or "bytes"
             raise RpcError(INVALID_PARAMS, f"prompt.{number}: a resource of the type {kind} cannot be shown to a model")
     text = _join(texts)
     if not text.strip() and not images:
-        raise RpcError(INVALID_PARAMS, "prompt: it is empty")
+        raise RpcError(INVALID_PARAMS, "prompt: it is empty", {"member": "prompt"})
     return Said(text, tuple(images))
 
 
@@ -68,6 +69,12 @@ def show_message(message: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, An
             yield "thought", make_text(redact_text(str(block["thinking"])))
         elif kind == "image" and (source := block.get("source") or {}).get("data"):
             yield "text", {"type": "image", "data": source["data"], "mimeType": source.get("media_type", "image/png")}
+
+
+def name_kinds(said: Said) -> str:
+    """Return what kinds of files a prompt shows to the model: images, PDFs, or both."""
+    kinds = {"PDFs" if each["source"]["media_type"] == _PDF else "images" for each in said.attached}
+    return " or ".join(sorted(kinds, reverse=True))
 
 
 def make_text(text: str) -> dict[str, Any]:
@@ -100,7 +107,7 @@ def _read_image(data: str, media_type: str, place: str) -> dict[str, Any]:
         image = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         raise RpcError(INVALID_PARAMS, f"{place}: its data is no base64") from None
-    if media_type not in (*_IMAGES, "application/pdf"):
+    if media_type not in (*_IMAGES, _PDF):
         raise RpcError(INVALID_PARAMS, f"{place}: a model sees PNG, JPEG, GIF and WebP, and not {media_type!r}")
     if media_type in _IMAGES:
         found = find_image_type(image)

@@ -19,7 +19,7 @@ from amplifier_foundation.spawning.opening import refuse
 from .approving import EditorApprovals
 from .client_tools import lend
 from .commands import SessionCommands
-from .contents import make_safe_text, make_title
+from .contents import make_safe_text, make_title, name_kinds
 from .options import (
     CHOSEN,
     DEFAULT,
@@ -250,7 +250,9 @@ class EditorSession:
             conversation = await self.open_asking()
             assert self._host is not None  # it is open
             if said.attached and not takes_images(provider_of(conversation.session)):
-                raise RpcError(INVALID_PARAMS, "prompt: the provider of this session sees no images")
+                raise RpcError(INVALID_PARAMS, f"prompt: the provider of this session sees no {name_kinds(said)}")
+            if not any(said) and not await self._host.call(conversation.is_cut()):
+                raise RpcError(INVALID_REQUEST, "the last turn was not interrupted; give a prompt")
             expanded = await self.commands.expand(conversation, self._host, said)
             before = conversation.usage
             self._turn = RunningTurn(self._host, conversation, expanded.text, expanded.attached)

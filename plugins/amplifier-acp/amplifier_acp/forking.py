@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .peer import INVALID_PARAMS, RpcError
@@ -44,6 +46,12 @@ def read_fork(meta: Mapping[str, Any] | None, source: SessionRecord) -> Wanted:
     if turn is not None and (isinstance(turn, bool) or not isinstance(turn, int)):
         raise RpcError(INVALID_PARAMS, "_meta.amplifier.fork.turn: must be a number")
     return Wanted(turn=turn, is_ephemeral=is_ephemeral)
+
+
+def without_lost_bundle(source: SessionRecord) -> SessionRecord:
+    """Return a source whose fork takes the bundle of its own folder, if that of the source went with its folder."""
+    is_lost = not os.path.isdir(source.project) and os.path.isabs(source.bundle_source)  # noqa: PTH112, PTH117 - any text
+    return replace(source, bundle_source="") if is_lost and not os.path.exists(source.bundle_source) else source  # noqa: PTH110
 
 
 def _dig(meta: Any, *names: str) -> dict[str, Any]:

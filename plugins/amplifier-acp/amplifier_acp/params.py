@@ -131,7 +131,7 @@ Block = Annotated[Text | Media | ResourceLink | Resource, Field(discriminator="t
 class Prompt(OfSession):
     """`session/prompt`."""
 
-    prompt: Annotated[list[Block], Field(min_length=1)]
+    prompt: list[Block]
 
 
 class SetMode(OfSession):

@@ -84,6 +84,7 @@ class Serving:
         from .children import Children
         from .editor_session import Surroundings
         from .failures import explain
+        from .leftovers import clear_leftovers
 
         self.peer.explain = explain
         store = open_store(plugins, without_project(read_settings()).get("storage"))
@@ -92,8 +93,8 @@ class Serving:
         agent = Agent(Surroundings(self.peer, store, plugins, opener, self._handshake))
         plugins.register(Children(self.peer, self._handshake), "editor-children")
         self._stack.push_async_callback(agent.close)
-        watching = asyncio.create_task(agent.watch())
-        self._stack.push_async_callback(_cancel, watching)
+        for work in (agent.watch(), clear_leftovers(store)):
+            self._stack.push_async_callback(_cancel, asyncio.create_task(work))
         return agent
 
     def _prepare(self) -> Plugins:

@@ -259,6 +259,8 @@ def test_required_members_are_required(editor: Any, folder: Path) -> None:
     ):
         error = editor.refusal(method, valid=False, **params)
         assert (error["code"], error["data"]) == (-32602, {"member": member})
+    empty = editor.refusal("session/prompt", sessionId=session, prompt=[])
+    assert empty["message"] == "prompt: it is empty"
     for params in ([], "x", 7):
         number = editor.start("session/list", params, valid=False)
         editor.until(lambda: number in editor.answers)  # noqa: B023 - it is called within the turn of the loop

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -370,6 +371,10 @@ def test_an_image_for_a_provider_without_eyes_is_refused_and_kept_nowhere(editor
     session = editor.new(folder)
     error = editor.refusal("session/prompt", sessionId=session, prompt=LOOK)
     assert (error["code"], "sees no images" in error["message"]) == (-32602, True)
+    document = {"type": "resource", "resource": {"uri": "a:b", "blob": PIXEL, "mimeType": "application/pdf"}}
+    for prompt, kinds in (([document], "PDFs"), ([document, *LOOK], "images or PDFs")):
+        error = editor.refusal("session/prompt", sessionId=session, prompt=prompt)
+        assert error["message"] == f"prompt: the provider of this session sees no {kinds}"
     assert editor.prompt(session, "one")["stopReason"] == "end_turn"
     assert "image" not in json.dumps(editor.load(session, folder))
 
@@ -676,6 +681,34 @@ def test_a_session_that_another_editor_has_open_is_followed_and_goes_on_here_aft
     assert other.close() == 0
 
 
+def test_a_refused_deletion_changes_nothing(editors: Any, folder: Path) -> None:
+    one, other = editors.start(), editors.start()
+    session = one.new(folder)
+    one.prompt(session, "one")
+    other.load(session, folder)
+    error = other.refusal("session/delete", sessionId=session)
+    assert (error["code"], "has session" in error["message"]) == (-32600, True)
+    one.call("session/close", sessionId=session)
+    assert other.prompt(session, "two")["stopReason"] == "end_turn"
+    assert other.text_of(session).endswith("You said: two")
+    assert other.call("session/delete", sessionId=session) == {}
+    assert other.refusal("session/load", sessionId=session, cwd=str(folder), mcpServers=[])["code"] == -32002
+    assert one.close() == other.close() == 0
+
+
+def test_a_session_whose_folder_is_gone_goes_on_in_a_fork_elsewhere(editor: Any, folder: Path, make: Any) -> None:
+    gone = make((folder / "bundle.md").read_text(encoding="utf-8"), "gone")
+    session = editor.new(gone)
+    editor.prompt(session, "one")
+    editor.call("session/close", sessionId=session)
+    shutil.rmtree(gone)
+    error = editor.refusal("session/load", sessionId=session, cwd=str(folder), mcpServers=[])
+    assert error["message"] == f"cwd: the folder of session '{session}', {gone}, is gone; fork it here"
+    fork = editor.call("session/fork", sessionId=session, cwd=str(folder))["sessionId"]
+    assert editor.prompt(fork, "two")["stopReason"] == "end_turn"
+    assert texts(editor.load(fork, folder)) == ["one", "You said: one", "two", "You said: two"]
+
+
 # slash commands
 
 
@@ -684,7 +717,13 @@ def test_the_commands_of_a_session_are_offered_and_run(editor: Any, folder: Path
     editor.until(lambda: editor.updates_of(session, "available_commands_update"))
     (offered,) = editor.updates_of(session, "available_commands_update")
     assert {each["name"] for each in offered["availableCommands"]} == {"continue", "cost", "agents", "rename"}
-    editor.prompt(session, "one")
+    for heard in ([], ["one", "You said: one"]):
+        error = editor.refusal("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "/continue"}])
+        assert (error["code"], error["message"]) == (-32600, "the last turn was not interrupted; give a prompt")
+        assert texts(editor.load(session, folder)) == heard
+        editor.updates.clear()
+        if not heard:
+            editor.prompt(session, "one")
     assert editor.prompt(session, "/cost")["stopReason"] == "end_turn"
     assert "1 requests" in editor.text_of(session)
     assert editor.prompt(session, "/agents")["stopReason"] == "end_turn"

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from amplifier_foundation.cli import exits, invoke
 
+from .conftest import PATIENCE
 from .test_conversations import PIXEL
 
 pytestmark = pytest.mark.slow
@@ -314,6 +316,38 @@ def test_a_prompt_that_was_killed_is_continued(editors: Any, folder: Path) -> No
     assert again.prompt(session, "/continue")["stopReason"] == "end_turn"
     assert len(again.questions) == 1 and (folder / "a.txt").exists()
     assert again.close() == 0
+
+
+def test_the_next_agent_deletes_what_a_killed_one_has_left_and_nothing_in_use(editors: Any, folder: Path) -> None:
+    meta = {"amplifier": {"fork": {"ephemeral": True}}}
+
+    def begin() -> tuple[Any, list[str]]:
+        editor = editors.start()
+        source, empty = editor.new(folder), editor.new(folder)
+        editor.prompt(source, "one")
+        forks = [editor.call("session/fork", sessionId=source, cwd=str(folder), _meta=meta) for _ in range(2)]
+        kept, dropped = (each["sessionId"] for each in forks)
+        editor.prompt(dropped, "two")
+        editor.call("_amplifier/session/keep", sessionId=kept)
+        return editor, [source, kept, dropped, empty]
+
+    def stored() -> set[str]:
+        listed = json.loads(editors.run("session", "list", "--json", folder=folder))["data"]
+        return {each["session_id"] for each in listed}
+
+    killed, [source, kept, dropped, empty] = begin()
+    running, in_use = begin()
+    own = editors.run("-q", "run", "--json", "--fork", dropped, "three", folder=folder)  # it has inherited the choices
+    of_person = json.loads(own)["data"]["session_id"]
+    killed.kill()
+    assert stored() == {source, kept, dropped, empty, of_person, *in_use}
+    following = editors.start()
+    ends = time.monotonic() + PATIENCE
+    while {dropped, empty} & stored():
+        assert time.monotonic() < ends
+    assert stored() == {source, kept, of_person, *in_use}
+    assert running.prompt(in_use[2], "four")["stopReason"] == "end_turn"
+    assert running.close() == following.close() == 0
 
 
 def test_an_editor_that_is_gone_ends_the_process(editors: Any, folder: Path) -> None:
