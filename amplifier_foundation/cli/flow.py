@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -162,7 +163,8 @@ async def _run(
             break
         await answer_at(terminal, store, result.questions)
         record = await store.get(result.run_id)
-    _print(result, as_json=as_json)
+    with suppress(BrokenPipeError):  # nobody reads it, and the exit code stays that of the run
+        _print(result, as_json=as_json)
     if result.status == "waiting":
         tell_waiting(result.run_id, result.questions)
         return exits.WAITING

@@ -96,6 +96,13 @@ def test_a_turn_that_has_ended_before_its_reader_is_missed_keeps_its_exit_code(
     assert read_last(capsys)["status"] == "failed"
 
 
+def test_a_failed_run_of_a_workflow_that_nobody_reads_is_no_success(unread: int, project: Path) -> None:
+    steps = "workflows: {all: {steps: [{id: one, agent: self, prompt: hi}, {id: two, agent: self, prompt: fail}]}}\n"
+    (project / "bundle.md").write_text(BUNDLE.replace("tools:", f"{steps}tools:"), encoding="utf-8")
+    for options in ([], ["--json"]):
+        assert amplifier("flow", "run", *options, out=unread, err=unread) == exits.FAILED
+
+
 @pytest.mark.parametrize("command", ["show last", "show last --follow", "show last --trace", "list", "tree"])
 def test_a_list_that_nobody_reads_to_its_end_is_no_failure(
     command: str, unread: int, capsys: pytest.CaptureFixture[str]
