@@ -61,7 +61,7 @@ def called_before_end(call: Callable[[], None]) -> Iterator[None]:
 
     def end(number: int, frame: object) -> None:
         call()
-        signal.signal(number, before[signal.Signals(number)])
+        signal.signal(number, before[number])
         signal.raise_signal(number)
 
     heard = [each for each in ENDING if signal.getsignal(each) not in (signal.SIG_IGN, None)]  # None: C code handles it

@@ -17,6 +17,8 @@ logger = logging.getLogger(__name__)
 
 MADE_HERE = "made_in_editor"
 """The member of a record's metadata with the id of its session; a fork has inherited that of its source."""
+NEWEST = 1_000
+"""Sessions that are looked at, the last changed: a start takes no longer where there are more."""
 
 
 def made_here(session_id: str) -> dict[str, Any]:
@@ -29,7 +31,7 @@ def made_here(session_id: str) -> dict[str, Any]:
 async def clear_leftovers(store: SessionStore) -> None:
     """Delete what nobody needs and no living process has made, or has open; a problem is logged."""
     try:
-        for record in await store.sessions():
+        for record in await store.sessions(limit=NEWEST):
             if _is_left(record):
                 with suppress(SessionNotFound):  # another agent was faster
                     await store.delete(record.session_id)
