@@ -96,28 +96,49 @@ def _read_entries(messages: Iterable[dict[str, Any]], notes: Notes) -> Iterator[
     for number, message in enumerate(messages):
         about = message.get("metadata")
         time = text_at(message, "timestamp") or text_at(about, "timestamp")
-        role = message.get("role")
-        blocks = _read_blocks(message.get("content"), notes)
+        role, results = message.get("role"), [Result(*each, time) for each in _read_results(message)]
+        blocks = _read_blocks(message.get("content"), notes) if role != "tool" or results else []
         if role == "assistant":
             usage = about.get("usage") if isinstance(about, dict) else None
             model = text_at(about, "model")
             said = [each for each in blocks if each["type"] != "image"]
             calls = [] if any(each["type"] == "tool_call" for each in said) else _read_calls(message)
             yield Answer(f"m{number}", [*said, *calls], time, model, usage if isinstance(usage, dict) else None)
+            yield from results
         elif role == "tool":
-            texts = all(block["type"] == "text" for block in blocks)
-            output: Any = "\n".join(block["text"] for block in blocks) if texts else blocks
-            yield Result(text_at(message, "tool_call_id"), output, time)
-        elif role == "user":
+            for block in blocks:
+                notes.left_out[f"block of the type {block['type']!r} beside a result"] += 1
             content = message.get("content")
-            for block in content if isinstance(content, list) else ():
-                if text_at(block, "type") == "tool_result":
-                    yield Result(text_at(block, "tool_use_id"), read_text(block.get("content")), time)
+            output = _read_output(message.get("output") if content is None else content)
+            yield from results or [Result(text_at(message, "tool_call_id"), output, time)]
+        elif role == "user":
+            yield from results
             kept = [block for block in blocks if block["type"] in ("text", "image")]
             text = kept[0]["text"] if len(kept) == 1 and kept[0]["type"] == "text" else ""
             yield Prompt(text or kept, time, is_injected=_is_injected(message))
         else:
             notes.left_out[f"message of the role {str(role)[:40]!r}"] += 1
+
+
+def _read_results(message: dict[str, Any]) -> Iterator[tuple[str, str | list[Block]]]:
+    """Yield the id of the call and the output of each block with a result, in either of its shapes."""
+    content = message.get("content")
+    for block in content if isinstance(content, list) else ():
+        if text_at(block, "type") == "tool_result":
+            call_id = text_at(block, "tool_call_id") or text_at(block, "tool_use_id")
+            yield call_id or text_at(message, "tool_call_id"), _read_output(block.get("output", block.get("content")))
+
+
+def _read_output(value: Any) -> str | list[Block]:
+    """Return what a tool has returned: its texts, its blocks with images, or the JSON of any other value."""
+    if not isinstance(value, list):
+        return read_text(value)
+    given = [each for each in value if isinstance(each, dict) and each.get("type") in ("text", "image")]
+    blocks = [block for each in given if (block := _read_block(each)) is not None]
+    if len(blocks) < len(value):
+        return read_text(value)
+    is_text = all(block["type"] == "text" for block in blocks)
+    return "\n".join(block["text"] for block in blocks) if is_text else blocks
 
 
 def _read_blocks(content: Any, notes: Notes) -> list[Block]:

@@ -42,6 +42,9 @@ from tests.other_programs import (
 
 pytestmark = pytest.mark.usefixtures("home")
 
+RESULT = {"type": "tool_result", "tool_call_id": "t1"}
+PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
+
 
 @pytest.fixture
 async def store(home: Path) -> AsyncIterator[SessionStore]:
@@ -343,6 +346,35 @@ async def test_a_session_folder_is_stored_with_both_forms_of_calls(store: Sessio
     assert messages[1]["tool_calls"][0]["id"].startswith("c_1-")
     assert messages[3]["tool_calls"] == [{"id": "c2", "tool": "bash", "arguments": {"command": "ls"}}]
     assert await states(store, path / "transcript.jsonl") == [("unchanged", FOLDER_ID, 0)]
+
+
+@pytest.mark.parametrize(
+    ("message", "output"),
+    [
+        ({"role": "tool", "tool_call_id": "t1", "content": [RESULT | {"output": "a.py"}]}, "a.py"),
+        ({"role": "tool", "content": [RESULT | {"output": {"stdout": "a.py"}}]}, '{"stdout": "a.py"}'),
+        ({"role": "tool", "content": [RESULT | {"output": [text("a.py"), text("b.py")]}]}, "a.py\nb.py"),
+        ({"role": "user", "content": [RESULT | {"output": "a.py"}]}, "a.py"),
+        ({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [text("a")]}]}, "a"),
+        ({"role": "tool", "tool_call_id": "t1", "content": None, "output": "a.py"}, "a.py"),
+        ({"role": "tool", "tool_call_id": "t1", "content": [{"stdout": "a.py"}]}, '[{"stdout": "a.py"}]'),
+        ({"role": "tool", "tool_call_id": "t1", "content": [{"type": "file"}]}, '[{"type": "file"}]'),
+        ({"role": "tool", "tool_call_id": "t1", "content": ["a.py", "b.py"]}, '["a.py", "b.py"]'),
+        ({"role": "tool", "tool_call_id": "t1", "content": [text("a"), PICTURE]}, [text("a"), PICTURE]),
+        ({"role": "tool", "tool_call_id": "t1", "content": [RESULT | {"output": [PICTURE]}]}, [PICTURE]),
+    ],
+)
+async def test_the_output_of_a_tool_is_kept_in_each_shape_of_a_result(
+    store: SessionStore, tmp_path: Path, message: Message, output: object
+) -> None:
+    path, notes = write_session_folder(tmp_path / FOLDER_ID, str(tmp_path)), Notes()
+    asked = {"role": "assistant", "content": [{"type": "tool_call", "id": "t1", "name": "bash", "input": {}}]}
+    answer = {"role": "assistant", "content": "There is a.py."}
+    write_lines(path / "transcript.jsonl", [{"role": "user", "content": "list"}, asked, message, answer])
+    await take(store, path, notes)
+    messages = await store.read(FOLDER_ID)
+    assert [each["role"] for each in messages] == ["user", "assistant", "tool", "assistant"]
+    assert (messages[2]["content"], notes.left_out) == (output, {})
 
 
 async def test_a_child_in_a_session_folder_stays_below_its_parent(store: SessionStore, tmp_path: Path) -> None:
