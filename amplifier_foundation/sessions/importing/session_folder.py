@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..serialising import sanitize_for_json
 from ..session_folders import METADATA_FILENAME, TRANSCRIPT_FILENAME, load_metadata, load_transcript
 from ..untrusted import UNTRUSTED
 from .building import Answer, Prompt, Result, build_history, read_arguments, read_image, read_text
-from .json_lines import JsonLines, Notes
+from .json_lines import JsonLines, Notes, parse_object
 from .sources import AMPLIFIER, SourceSession, find_strangers, make_id, read_time, shorten_name, text_at
 
 if TYPE_CHECKING:
@@ -19,14 +20,16 @@ if TYPE_CHECKING:
 
     from .building import Block, Entry
 
+BACKUP = ".backup"
+"""The end of the name of a file as it was before the program wrote it last."""
 WEB_TOOLS = ("web_fetch", "web_search")
 
 
 def read_sessions(path: Path, notes: Notes) -> Iterator[SourceSession]:
     """Yield the history of a folder, or of an export, which is a file. Raises `OSError`."""
     folder, metadata, is_export = path, read_metadata(path, notes), path.is_file()
-    file = JsonLines(path if is_export else folder / TRANSCRIPT_FILENAME)
     shares = bool(metadata.get("fork_of")) and not metadata.get("whole") and not is_export
+    file = JsonLines(path) if is_export else _choose_transcript(folder, notes)
     prompt, tools = "", set[str]()
     for message in _read_messages(file, notes, is_export=is_export):
         blocks = [*_read_blocks(message.get("content"), Notes()), *_read_calls(message)]
@@ -65,6 +68,22 @@ def describe_folder(folder: Path) -> tuple[str, str]:
     return _folder_of(metadata), shorten_name(text_at(metadata, "name"))
 
 
+def _choose_transcript(folder: Path, notes: Notes) -> JsonLines:
+    """Return the messages of a session, or their backup where it has more of them than a damaged transcript."""
+    file, backup = JsonLines(folder / TRANSCRIPT_FILENAME), folder / f"{TRANSCRIPT_FILENAME}{BACKUP}"
+    if not backup.is_file():
+        return file
+    damage, spare = Notes(), JsonLines(backup)
+    left = sum(1 for _ in file.read_all(damage))
+    saved = sum(1 for _ in spare.read_all(Notes())) if damage.problems or not left else 0
+    if saved <= left:
+        return file
+    notes.add_problem(
+        f"{TRANSCRIPT_FILENAME} is damaged: the messages come from {backup.name}, which has {saved} of them, not {left}"
+    )
+    return spare
+
+
 def _folder_of(metadata: dict[str, Any]) -> str:
     return text_at(metadata, "working_dir") or text_at(metadata, "project")
 
@@ -78,10 +97,15 @@ def read_metadata(folder: Path, notes: Notes) -> dict[str, Any]:
     try:
         return load_metadata(folder)
     except FileNotFoundError:
-        notes.add_problem(f"{METADATA_FILENAME} is missing: the session has no name, no folder and no time")
+        problem = f"{METADATA_FILENAME} is missing"
     except (OSError, ValueError, RecursionError):
-        notes.add_problem(f"{METADATA_FILENAME} is damaged: the session has no name, no folder and no time")
-    return {}
+        problem = f"{METADATA_FILENAME} is damaged"
+    backup, data = folder / f"{METADATA_FILENAME}{BACKUP}", None
+    with suppress(OSError):
+        data = parse_object(backup.read_bytes())
+    lost = f"{backup.name} is read instead" if data else "the session has no name, no folder and no time"
+    notes.add_problem(f"{problem}: {lost}")
+    return data or {}
 
 
 def _read_messages(file: JsonLines, notes: Notes, *, is_export: bool) -> Iterator[dict[str, Any]]:

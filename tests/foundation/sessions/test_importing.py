@@ -377,6 +377,31 @@ async def test_the_output_of_a_tool_is_kept_in_each_shape_of_a_result(
     assert (messages[2]["content"], notes.left_out) == (output, {})
 
 
+async def test_a_damaged_transcript_is_read_from_its_backup_which_is_told(store: SessionStore, tmp_path: Path) -> None:
+    path, notes = write_session_folder(tmp_path / FOLDER_ID, str(tmp_path)), Notes()
+    for name in ("transcript.jsonl", "metadata.json"):
+        (path / name).rename(path / f"{name}.backup")
+        (path / name).write_text('{"role": "us', encoding="utf-8")
+    (outcome,) = await take(store, path, notes)
+    assert (outcome.messages, (await store.get(FOLDER_ID)).name) == (len(folder_messages()), "A look around")
+    assert notes.problems == [
+        "metadata.json is damaged: metadata.json.backup is read instead",
+        "transcript.jsonl is damaged: the messages come from transcript.jsonl.backup, which has 7 of them, not 0",
+    ]
+
+
+async def test_a_transcript_with_more_messages_than_its_backup_is_read_itself(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    path, notes = write_session_folder(tmp_path / FOLDER_ID, str(tmp_path)), Notes()
+    write_lines(path / "transcript.jsonl.backup", folder_messages()[:2])
+    with (path / "transcript.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"role": "us')
+    (outcome,) = await take(store, path, notes)
+    assert (outcome.messages, len(notes.problems)) == (len(folder_messages()), 1)
+    assert notes.problems[0].startswith("the last line, 8, is cut")
+
+
 async def test_a_child_in_a_session_folder_stays_below_its_parent(store: SessionStore, tmp_path: Path) -> None:
     write_session_folder(tmp_path / "b" / FOLDER_ID, str(tmp_path))
     write_session_folder(tmp_path / "b" / "0000_explorer", str(tmp_path), "0000_explorer", parent_id=FOLDER_ID)
