@@ -167,13 +167,14 @@ def project_of(folder: Path | str | None = None) -> str:
     return os.path.realpath(text)  # not by a `Path`, which takes three times as long: each session asks
 
 
-_OF_PROJECT = (
-    "bundle.md",
-    "bundle.yaml",
-    "bundle.yml",
-    ".amplifier/settings.yaml",
-    ".amplifier/settings.local.yaml",
-)
+BUNDLE_FILES = ("bundle.md", "bundle.yaml", "bundle.yml")
+"""The names of a bundle's file in its folder; the first existing one counts."""
+_OF_PROJECT = (*BUNDLE_FILES, ".amplifier/settings.yaml", ".amplifier/settings.local.yaml")
+
+
+def find_bundle_file(folder: Path) -> Path | None:
+    """Return the file of the bundle in a folder, None without one."""
+    return next((path for name in BUNDLE_FILES if (path := folder / name).is_file()), None)
 
 
 def find_project(folder: Path | str | None = None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..documents.local_paths import leaves
-from .references import FILE_NAMES
+from ..paths import find_bundle_file
 
 
 def construct_agent_path(base: Path, name: str) -> Path:
@@ -45,4 +45,4 @@ def find_bundle_root(start: Path) -> Path | None:
     """Return the nearest folder with a bundle's file, from `start` upward, or None."""
     start = start.absolute()
     folders = (start, *start.parents)
-    return next((folder for folder in folders if any((folder / name).is_file() for name in FILE_NAMES)), None)
+    return next((folder for folder in folders if find_bundle_file(folder) is not None), None)

@@ -15,11 +15,11 @@ from amplifier_core.errors import BundleError
 from ..documents.document import read_document
 from ..documents.positions import Place, show_file
 from ..documents.problems import BrokenInclude, BundleProblemsError, error_at, warning_at
-from ..paths import sources_home
+from ..paths import BUNDLE_FILES, find_bundle_file, sources_home
 from ..sources.errors import SourceNotFound
 from .agents import load_agents, load_or_raise, unknown_agents
 from .fetched import find_borrowed
-from .references import FILE_NAMES, find_bundle, names_in
+from .references import find_bundle, names_in
 from .sources import check_pending_context
 from .stand_ins import drop_stand_ins
 
@@ -193,7 +193,7 @@ class _Loading:
         cache, root = self._cache_folder, None
         if str(path).startswith(f"{cache}{os.sep}"):  # far cheaper than the methods of paths
             root = cache / path.relative_to(cache).parts[0]
-        elif path.name in FILE_NAMES:
+        elif path.name in BUNDLE_FILES:
             return {}
         folder = root or path.parent
         if folder not in self._wholes:
@@ -258,7 +258,7 @@ def _name_whole(folders: Sequence[Path]) -> dict[str, Path]:
     from .build import names_of
 
     for folder in folders:
-        file = next((folder / name for name in FILE_NAMES if (folder / name).is_file()), None)
+        file = find_bundle_file(folder)
         if file is not None:
             with suppress(BundleError):
                 name, inside = names_of(read_document(file).data or {}, folder)

@@ -10,19 +10,16 @@ from amplifier_core.errors import BundleLoadError, BundleNotFoundError
 from ..documents.local_paths import SUFFIXES, is_path, is_remote, kind_of, leaves, local_path
 from ..documents.positions import show_file
 from ..documents.problems import did_you_mean
-from ..paths import fetched_root, is_personal
+from ..paths import BUNDLE_FILES, fetched_root, find_bundle_file, is_personal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-FILE_NAMES = ("bundle.md", "bundle.yaml", "bundle.yml")
-"""The names of a bundle's file in its folder; the first existing one counts."""
 
 
 def find_bundle(source: str | Path, *, base: Path | None = None, names: Mapping[str, str | Path] | None = None) -> Path:
     """Return the file of the bundle `source`.
 
-    `source` is a file, a folder with one of `FILE_NAMES`, a URL (`git+https://…@ref#subdirectory=path`, `zip+…`,
+    `source` is a file, a folder with one of `BUNDLE_FILES`, a URL (`git+https://…@ref#subdirectory=path`, `zip+…`,
     `https://…`), a name of `names` (places by name), or `name:path`: a file in the folder of the named bundle, its
     suffix optional. Relative paths start at `base`, else at the current folder. Remote files come from the cache, and
     are fetched if needed. In a fetched `base`, sources keep to its folder, to names and to public addresses.
@@ -151,10 +148,10 @@ def _file_at(path: Path) -> Path:
 
 def file_in(folder: Path) -> Path:
     """Return the bundle's file in `folder`. Raises `BundleNotFoundError`."""
-    for name in FILE_NAMES:
-        if (folder / name).is_file():
-            return folder / name
-    raise BundleNotFoundError(f"{show_file(folder)}: this folder has no {', '.join(FILE_NAMES)}")
+    file = find_bundle_file(folder)
+    if file is None:
+        raise BundleNotFoundError(f"{show_file(folder)}: this folder has no {', '.join(BUNDLE_FILES)}")
+    return file
 
 
 def _require(path: Path) -> Path:

@@ -244,9 +244,11 @@ def preload_providers(path: str | None) -> None:
     """
     import re
 
-    file = Path(path or "bundle.md")
+    from ..paths import find_bundle_file
+
+    file = Path(path or "")
     with suppress(OSError):
-        text = (file / "bundle.md" if file.is_dir() else file).read_text(encoding="utf-8", errors="replace")
+        text = (find_bundle_file(file) or file).read_text(encoding="utf-8", errors="replace")
         if names := re.findall(r"\bmodule:\s*[\"']?(provider-[\w-]+)", text):
             from amplifier_core.loader import GROUP
             from amplifier_core.preloading import preload
@@ -272,7 +274,7 @@ def read_bundle_at(path: str | None, plugins: Plugins, settings: Settings) -> Bu
 
 
 def choose_bundle(path: str | None, settings: Settings) -> str:
-    """Return `path`, else the `bundle.md` of this project, else the bundle of the settings.
+    """Return `path`, else the bundle's file of this project, else the bundle of the settings.
 
     Raises `BundleNotFoundError`.
     """
@@ -286,11 +288,10 @@ def choose_bundle(path: str | None, settings: Settings) -> str:
 
 
 def find_own_bundle(settings: Settings) -> str | None:
-    """Return the `bundle.md` of this project, else the bundle of the settings, else None."""
-    from ..paths import find_project
+    """Return the bundle's file of this project, else the bundle of the settings, else None."""
+    from ..paths import find_bundle_file, find_project
 
-    own = Path("bundle.md") if Path("bundle.md").is_file() else Path(find_project()) / "bundle.md"
-    chosen = str(own) if own.is_file() else settings.get("bundle")
+    chosen = find_bundle_file(Path()) or find_bundle_file(Path(find_project())) or settings.get("bundle")
     return None if chosen is None else str(chosen)
 
 

@@ -183,12 +183,15 @@ def complete_config_keys(ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 
 def _names_in(section: str) -> Iterator[tuple[str, str]]:
-    """Yield the names in a section of this project's bundle.md; the text of its lines is enough."""
-    text = (Path(project_here()) / "bundle.md").read_text(encoding="utf-8", errors="replace")
+    """Yield the names in a section of this project's bundle; the text of its lines is enough."""
+    from ..paths import find_bundle_file
+
+    file = find_bundle_file(Path(project_here()))
+    text = file.read_text(encoding="utf-8", errors="replace") if file is not None else ""
     found = re.search(rf"^{section}:[ \t]*\n((?:[ \t].*\n|\n|- .*\n)+)", text, flags=re.M)
     lines = [line for line in found[1].splitlines() if line.strip()] if found else []
     indent = min((len(line) - len(line.lstrip()) for line in lines), default=0)
     for line in lines:
         name = re.match(rf" {{{indent}}}(?:- *{{? *name: *[\"']?([\w.-]+)|([\w.-]+):)", line)
         if name:
-            yield name[1] or name[2], "of bundle.md"
+            yield name[1] or name[2], f"of {file.name}"

@@ -56,11 +56,10 @@ def read_bundle_text(path: Path | str) -> BundleText:
 
     Raises `BundleNotFoundError`, and `BundleLoadError` for a file that is none, is too large or is not UTF-8.
     """
-    from ..bundle.references import FILE_NAMES
+    from ..paths import find_bundle_file
 
     path = Path(path)
-    within = (path / name for name in FILE_NAMES if (path / name).is_file())
-    real = Path(os.path.realpath(next(within, path)))
+    real = Path(os.path.realpath(find_bundle_file(path) or path))
     with _opening(real) as descriptor:
         return _read(real, descriptor)
 

@@ -14,6 +14,8 @@ from amplifier_core.testing.trigger_checks import check_configuration, check_tri
 from amplifier_core.triggers import TriggerContext
 from amplifier_core.validation.base import is_async, takes
 
+from ..paths import find_bundle_file
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
@@ -145,7 +147,7 @@ def examine_bundle(task: Task, name: str, place: object) -> None:
         task.add("error", f"register('{name}', {place!r}): give the path of a bundle")
         return
     path = Path(place)
-    if not (path if path.is_file() else path / "bundle.md").is_file():
+    if not (path.is_file() or find_bundle_file(path)):
         task.add("error", f"the bundle '{name}' is not there: {path} has no bundle.md; is it part of the wheel?")
         return
     from amplifier_core.plugins import load_plugins

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from amplifier_core.errors import AmplifierError
 
-from ..paths import data_home, own_remedy, unusable_error
+from ..paths import BUNDLE_FILES, data_home, own_remedy, unusable_error
 from .trust import VARIABLE, find_problem, is_checked
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def check_files(folder: Path) -> Iterator[Finding]:
     private = [home, *sorted(each for each in home.glob("*") if each.is_file())] if home.is_dir() else []
     private = [path for path in private if path.name != "settings.yaml"]  # it holds no secret
     opened = [path for path in private if _mode(path) & 0o077]
-    obeyed = {folder / "bundle.md", folder, *settings_files(folder).values()}
+    obeyed = {*(folder / name for name in BUNDLE_FILES), folder, *settings_files(folder).values()}
     changeable = [path for path in sorted(obeyed) if _mode(path) & 0o022 and not _mode(path) & stat.S_ISVTX]
     strange = [path for path in sorted(obeyed) if _owner(path) not in (None, 0, os.getuid())]
     closed = [path for path in (home, *_list_below(home, 3)) if _owner(path) not in (None, os.getuid())]

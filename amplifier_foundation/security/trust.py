@@ -17,6 +17,7 @@ from amplifier_core.errors import AmplifierError
 from amplifier_core.source_files import check_sources
 
 from ..bundle.sources import find_bundle_commands
+from ..paths import BUNDLE_FILES, find_bundle_file
 from .trust_files import find_code, is_below, owner_of, path_of
 from .trust_ledger import Entry, Ledger, TrustUnreadable, changed_files
 from .trust_texts import find_strange_texts
@@ -324,11 +325,9 @@ def show_place(place: str) -> str:
 
 def target_of(place: str) -> str:
     """Return what to name to `amplifier trust` for a place."""
-    from ..bundle.references import FILE_NAMES
-
     path = Path(place)
-    first = next((name for name in FILE_NAMES if (path.parent / name).is_file()), "")
-    return address_of(place) or (str(path.parent) if path.name in (first, ".amplifier", ".mcp.json") else place)
+    stands_for_folder = path == find_bundle_file(path.parent) or path.name in (".amplifier", ".mcp.json")
+    return address_of(place) or (str(path.parent) if stands_for_folder else place)
 
 
 def find_problem(ledger: Ledger, place: str) -> list[str] | None:
@@ -372,7 +371,6 @@ def _project_layers(settings: Settings) -> list[Any]:
 
 def address_of(place: str) -> str:
     """Return the address of a bundle in the cache of fetched ones; '' for any other place."""
-    from ..bundle.references import FILE_NAMES
     from ..sources import default_cache
     from ..sources.uris import parse_uri, redact_uris
 
@@ -386,7 +384,7 @@ def address_of(place: str) -> str:
     if entry is None:
         return ""
     folder, file = os.path.split("" if parse_uri(entry.uri).is_http else inside)
-    inside = folder if file in FILE_NAMES else f"{folder}/{file}".strip("/")
+    inside = folder if file in BUNDLE_FILES else f"{folder}/{file}".strip("/")
     return f"{entry.uri}#subdirectory={inside}" if inside else entry.uri
 
 

@@ -88,11 +88,10 @@ class BundleOpener:
 
 
 def find_own_bundle(folder: str, settings: Settings) -> str | None:
-    """Return the `bundle.md` of the project around a folder, else the bundle of the settings, else None."""
-    from ..paths import find_project
+    """Return the bundle's file of the project around a folder, else the bundle of the settings, else None."""
+    from ..paths import find_bundle_file, find_project
 
-    own = Path(find_project(folder), "bundle.md")
-    chosen = str(own) if own.is_file() else settings.get("bundle")
+    chosen = find_bundle_file(Path(find_project(folder))) or settings.get("bundle")
     return None if chosen is None else str(chosen)
 
 

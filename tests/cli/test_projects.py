@@ -12,6 +12,8 @@ import pytest
 
 from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.sessions.lock import running_owner, running_owners
+from amplifier_foundation.settings import read_settings
+from amplifier_foundation.spawning.opening import find_own_bundle
 
 PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
 BUNDLE = """---
@@ -106,6 +108,24 @@ def test_a_project_is_found_from_a_folder_below(
         assert invoke(["session", "list", "--json"]) == exits.OK
         [record] = json.loads(capsys.readouterr().out)["data"]
         assert record["project"] == str(project)
+
+
+@pytest.mark.parametrize("name", ["bundle.yaml", "bundle.yml"])
+def test_a_bundle_in_yaml_is_that_of_its_project(
+    name: str, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = make_project(tmp_path / "one")
+    (project / "below").mkdir()
+    text = (project / "bundle.md").read_text(encoding="utf-8").strip("-\n")
+    (project / "bundle.md").unlink()
+    (project / name).write_text(text.replace("You said", "Yes"), encoding="utf-8")
+    for folder in (project, project / "below"):
+        monkeypatch.chdir(folder)
+        assert invoke(["bundle", "validate"]) == exits.OK
+        assert capsys.readouterr().out == f"{name if folder == project else project / name}: valid\n"
+        assert invoke(["run", "hello"]) == exits.OK
+        assert capsys.readouterr().out == "Yes: hello\n"
+        assert find_own_bundle(str(folder), read_settings(folder)) == str(project / name)
 
 
 def test_the_search_for_a_project_ends_at_the_root_of_a_checkout_and_at_the_home_folder(

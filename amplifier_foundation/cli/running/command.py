@@ -82,15 +82,17 @@ def run(
 
 def go(ctx: click.Context, wanted: Wanted, prompt: str | None, schema: str, *, as_json: bool, as_lines: bool) -> int:
     """Run one turn, or a conversation without a prompt at a terminal; return the exit code."""
+    from ...paths import find_bundle_file
+
     wanted.check()
-    if not (wanted.bundle or wanted.resume or wanted.fork or wanted.working_dir or Path("bundle.md").is_file()):
+    if not (wanted.bundle or wanted.resume or wanted.fork or wanted.working_dir or find_bundle_file(Path())):
         project = Path(project_here())
-        wanted = replace(wanted, working_dir=project if (project / "bundle.md").is_file() else None)
+        wanted = replace(wanted, working_dir=project if find_bundle_file(project) else None)
     elif wanted.bundle and not (wanted.resume or wanted.fork or wanted.working_dir or Path(wanted.bundle).exists()):
         wanted = replace(wanted, working_dir=Path(project_here()))  # a named bundle works in the whole project
     if as_json and as_lines:
         raise click.UsageError("--json and --jsonl exclude each other")
-    preload_providers(wanted.bundle or str((wanted.working_dir or Path()) / "bundle.md"))
+    preload_providers(wanted.bundle or str(wanted.working_dir or ""))
     text = read_prompt(prompt, may_be_empty=bool(wanted.resume))
     if text is not None:
         from .one_turn import one_turn
