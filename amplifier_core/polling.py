@@ -32,6 +32,7 @@ _KINDS = {
     list: "a list",
     dict: "a mapping",
 }
+_NEEDS_POLL = "needs: async def poll(self), with a yield of self.event(…)"
 
 
 class PollingTrigger:
@@ -49,6 +50,8 @@ class PollingTrigger:
     def __init__(self) -> None:
         import asyncio  # not at import: a list of plugins needs no event loop
 
+        if not hasattr(self, "name"):
+            raise NotImplementedError(f"{type(self).__name__} needs: name = 'trigger-…', its registered name")
         self.context = TriggerContext(self.name)
         self.config: dict[str, Any] = {"seconds": 60.0, **self.defaults}
         self.state: Mapping[str, Any] = {}
@@ -56,7 +59,7 @@ class PollingTrigger:
 
     def poll(self) -> AsyncIterator[TriggerEvent]:
         """Yield what has happened since the last poll, each made by `event`; an async generator that does not block."""
-        raise NotImplementedError(f"{type(self).__name__} needs: async def poll(self), with a yield of self.event(…)")
+        raise NotImplementedError(f"{type(self).__name__} {_NEEDS_POLL}")
 
     def event(self, key: str, data: Mapping[str, Any], state: Mapping[str, Any] | None = None) -> TriggerEvent:
         """Return an event with this dedupe key; `state` is stored with it, and is `self.state` from then on."""
@@ -93,7 +96,13 @@ class PollingTrigger:
 
         try:
             while not self._stopped.is_set():
-                async for event in self.poll():
+                events: Any = self.poll()
+                if not hasattr(events, "__aiter__"):
+                    if hasattr(events, "close"):
+                        events.close()  # a coroutine that nobody awaits is a warning
+                    given = type(events).__name__
+                    raise TypeError(f"{type(self).__name__} {_NEEDS_POLL}. Its poll returns a {given}")
+                async for event in events:
                     yield event
                 self._ready.set()
                 due = self.context.clock.now() + timedelta(seconds=self.config["seconds"])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.errors import AmplifierError, TriggerConfigError, UnknownName
 
+from ..bundle.trigger_check import make_registered
 from ..sessions.presence import this_host
 from .hosts.sharing import alone
 from .keys import key_on_host
@@ -40,7 +41,9 @@ async def make_trigger(
     loader: ModuleLoader | None = None,
     trigger_loader: TriggerLoader | None = None,
 ) -> TriggerSource:
-    """Return the trigger, bound to its context and configured. Raises `UnknownName` and `TriggerConfigError`.
+    """Return the trigger, bound to its context and configured.
+
+    Raises `UnknownName`, `TriggerConfigError`, and `TriggerError` where a registered trigger cannot be made.
 
     `trigger_loader` gets the declaration (`module`, `config`) and returns an unconfigured trigger. Without it, a
     registered trigger of the declared name is made, else a module of that name mounts one and configures it itself.
@@ -52,7 +55,7 @@ async def make_trigger(
         if trigger_loader is not None:
             trigger = trigger_loader({"module": module, "config": dict(declared.config)})
         elif is_plain:
-            trigger = plugins.triggers.get(module)()
+            trigger = make_registered(module, plugins)
         else:
             trigger = await _mount_trigger(declared, context, plugins, loader)
         bind = getattr(trigger, "bind", None)

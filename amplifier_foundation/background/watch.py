@@ -71,12 +71,20 @@ class Watch:
     _prepared: TriggerSource | None = None
 
     async def prepare(self) -> None:
-        """Make the trigger of the first watch. Raises `UnknownName`, `TriggerConfigError`."""
-        trigger = await self._make_trigger()
+        """Make the trigger of the first watch; `run` tells of one that cannot be made, and tries again.
+
+        Raises `UnknownName`, `TriggerConfigError`.
+        """
+        try:
+            trigger = await self._make_trigger()
+        except TriggerConfigError:
+            raise
+        except TriggerError:
+            return
         self._prepared = trigger if self._leadership is None else None  # another host may change its state before
 
     async def _make_trigger(self) -> TriggerSource:
-        """Make the trigger, bound to its stored state. Raises `UnknownName`, `TriggerConfigError`."""
+        """Make the trigger, bound to its stored state. Raises `UnknownName`, `TriggerConfigError`, `TriggerError`."""
         state = await self._read_state()
         context = TriggerContext(
             name=self.name,

@@ -6,13 +6,11 @@ import re
 import sys
 from copy import deepcopy
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core import search_path
 from amplifier_core.errors import BundleError, UnknownName
 from amplifier_core.loader import ModuleValidationError
-from amplifier_core.triggers import TriggerContext
 
 from ..documents.local_paths import is_remote
 from ..documents.problems import BundleProblemsError, Problem, as_errors, error_at, has_errors, warning_at
@@ -33,14 +31,13 @@ from .workflow_inputs import CONDITIONS, check_workflow_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
+    from pathlib import Path
 
     from amplifier_core.plugins import Plugins
 
     from ..documents.positions import KeyPath, Place
     from .load import LeaveOut
 
-_NAMED = re.compile(r"(?:trigger-[\w-]+: )?(?P<key>\w+)(?=[:.\[])")
-"""The key at the beginning of a trigger's error about its configuration."""
 _AT_FAULT = (*CONDITIONS, "for_each", "agent")
 """The keys of a step whose value is the text of an error about it."""
 _PATH = re.compile(r"(?P<path>\w+(?:\[\d+\]|\.\w+)*): ")
@@ -206,6 +203,13 @@ def _place_in_workflow(bundle: Bundle, name: str, error: ValueError) -> Place | 
     return origin(bundle, found[0]) if found else None
 
 
+def _check_triggers(bundle: Bundle, plugins: Plugins, *, runs: bool) -> Iterator[Problem]:
+    if bundle.background_sessions:
+        from .trigger_check import check_triggers
+
+        yield from check_triggers(bundle, plugins, runs=runs)
+
+
 def _check_event_names(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
     if bundle.background_sessions:
         from .event_names import check_event_names
@@ -321,35 +325,6 @@ def config_check(module: str) -> Callable[[dict[str, Any]], object] | None:
             return None
         return getattr(sys.modules.get(mount.__module__), "check_config", None)
     return None
-
-
-def _check_triggers(bundle: Bundle, plugins: Plugins, *, runs: bool) -> Iterator[Problem]:
-    async def save_nothing(*_: Any, **__: Any) -> None:
-        """Stand in for a store: with a `saver`, a trigger takes its configuration as before a start."""
-
-    taken: dict[str, str] = {}
-    for index, config in enumerate(bundle.background_sessions):
-        for number, declared in enumerate(config.triggers):
-            if declared.module not in plugins.triggers:
-                continue
-            trigger = plugins.triggers.get(declared.module)()
-            try:
-                bind = getattr(trigger, "bind", None)
-                if bind is not None:
-                    folder, saver = bundle.base_path or Path.cwd(), save_nothing if runs else None
-                    key = f"{bundle.name}/{config.name}/{declared.name or declared.module}#{number + 1}"
-                    bind(TriggerContext(key, working_dir=folder, saver=saver))
-                trigger.configure(declared.config)
-                if (address := getattr(trigger, "address", "")) in taken:
-                    raise ValueError(f"{address} is taken by '{taken[address]}'; give one of them another `path`")
-                taken |= {address: config.name} if address else {}
-            except Exception as error:
-                for each in (error, *getattr(error, "others", ())):
-                    named = _NAMED.match(str(each))
-                    path = ("background_sessions", index, "triggers", number, "config", named["key"] if named else "")
-                    place = origin(bundle, path, key=True) if path[-1] in declared.config else None
-                    spot = place_of(bundle, "background_sessions", config.name, str(number))
-                    yield error_at(place or spot, "AMP112", str(each))
 
 
 def _check_trackers(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:

@@ -187,7 +187,9 @@ def _names_in(section: str) -> Iterator[tuple[str, str]]:
     from ..paths import find_bundle_file
 
     file = find_bundle_file(Path(project_here()))
-    text = file.read_text(encoding="utf-8", errors="replace") if file is not None else ""
+    if file is None:
+        return
+    text = file.read_text(encoding="utf-8", errors="replace")
     found = re.search(rf"^{section}:[ \t]*\n((?:[ \t].*\n|\n|- .*\n)+)", text, flags=re.M)
     lines = [line for line in found[1].splitlines() if line.strip()] if found else []
     indent = min((len(line) - len(line.lstrip()) for line in lines), default=0)

@@ -36,7 +36,7 @@ class Declared(NamedTuple):
     ) -> TriggerSource:
         """Return the trigger, configured as for a start now; it saves nothing.
 
-        Raises `UnknownName`, `TriggerConfigError`.
+        Raises `UnknownName`, `TriggerConfigError`, `TriggerError`.
         """
         from ..background.trigger_making import make_trigger
 
@@ -58,10 +58,12 @@ async def scheduled_source(
 ) -> ScheduledSource | None:
     """Return the trigger, configured as for a start now; None for a trigger without known times.
 
-    Raises `UnknownName`, `TriggerConfigError`.
+    Raises `UnknownName`, `TriggerConfigError`, `TriggerError`.
     """
+    from ..bundle.trigger_check import make_registered
+
     module = declared.config.module
-    if module in plugins.triggers and not isinstance(plugins.triggers.get(module)(), ScheduledSource):
+    if module in plugins.triggers and not isinstance(make_registered(module, plugins), ScheduledSource):
         return None  # its configuration is not read: it may be invalid on this machine
     trigger = await declared.source(project, plugins, store)
     return trigger if isinstance(trigger, ScheduledSource) else None

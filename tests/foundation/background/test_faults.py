@@ -139,6 +139,34 @@ async def test_a_mistake_of_the_configuration_has_failed_with_its_line_and_is_no
         assert (row["restart_count"], row["next_try"]) == (0, None)
 
 
+async def test_a_trigger_that_cannot_be_made_is_tried_again_and_the_others_begin(
+    open_bench: OpenBench, plugins: Plugins, tmp_path: Path
+) -> None:
+    key = tmp_path / "acme.key"
+
+    class Keyed(FedTrigger):
+        def __init__(self) -> None:
+            key.read_text(encoding="utf-8")
+            super().__init__()
+
+    class Offers:
+        @hookimpl
+        def amplifier_register_trigger(self, register: Any) -> None:
+            register("trigger-keyed", Keyed)
+
+    plugins.register(Offers(), "keyed")
+    async with open_bench() as bench:
+        keyed = await bench.start(name="keyed", triggers=[{"module": "trigger-keyed"}])
+        await bench.start()
+        bench.trigger.feed(1)
+        await bench.until("completed")
+        await bench.until("trigger_failed")
+        reason = bench.manager.get_status(keyed)["reason"]
+        assert reason.startswith("trigger-keyed: this program cannot make it: FileNotFoundError: ")
+        key.write_text("1234", encoding="utf-8")
+        await bench.holds(lambda: bench.manager.get_status(keyed)["status"] == "running", step=1.0)
+
+
 async def test_no_restart_when_none_is_wanted(open_bench: OpenBench) -> None:
     async with open_bench() as bench:
         session_id = await bench.start(restart_on_failure=False)
