@@ -12,9 +12,9 @@ from amplifier_core import search_path
 from amplifier_core.errors import BundleError, UnknownName
 from amplifier_core.loader import ModuleValidationError
 
-from ..documents.local_paths import is_remote
+from ..documents.local_paths import is_path, is_remote
 from ..documents.problems import BundleProblemsError, Problem, as_errors, error_at, has_errors, warning_at
-from .agents import problems_of_agent_file
+from .agents import load_agents, problems_of_agent_file
 from .code_check import check_code
 from .guard_check import check_guards
 from .load import read_bundle, read_leniently
@@ -26,20 +26,18 @@ from .origins import leaves, origin
 from .packages import NO_SANDBOX, TRACKERS, describe_unknown
 from .references import find_bundle
 from .registry import BundleRegistry
-from .sections import DEFAULT_SESSION, MODULE_LISTS, PROMPT_TOOL, SECTIONS, WORKFLOW_RUNNER
-from .workflow_inputs import CONDITIONS, check_workflow_inputs
+from .sections import DEFAULT_SESSION, MODULE_LISTS, PROMPT_TOOL, SECTIONS
+from .sources import module_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from amplifier_core.plugins import Plugins
 
-    from ..documents.positions import KeyPath, Place
+    from ..documents.positions import KeyPath
     from .load import LeaveOut
 
-_AT_FAULT = (*CONDITIONS, "for_each", "agent")
-"""The keys of a step whose value is the text of an error about it."""
 _PATH = re.compile(r"(?P<path>\w+(?:\[\d+\]|\.\w+)*): ")
 
 
@@ -91,8 +89,12 @@ def check_file(
 ) -> list[Problem]:
     """Check as `check_bundle`, for a program without an event loop; `leave_out` is that of `read_bundle`."""
     try:
-        of_agent = problems_of_agent_file(find_bundle(path, names=registry))
-        problems = of_agent if of_agent is not None else _check_whole(path, plugins, registry, leave_out)
+        file = find_bundle(path, names=registry)
+        problems = problems_of_agent_file(file)
+        if problems is None:
+            problems = _check_whole(path, plugins, registry, leave_out)
+        else:
+            problems += _check_agent_file(file)
     except BundleProblemsError as error:
         problems = list(error.problems)
     return as_errors(problems) if strict else problems
@@ -103,7 +105,7 @@ def _check_whole(
 ) -> list[Problem]:
     """Return every problem of a bundle: of its text, its schema and everything named in it, as far as it is usable."""
     bundle, problems = read_leniently(path, registry=registry, leave_out=leave_out)
-    found = check_loaded(bundle, plugins, leave_out) if bundle is not None else []
+    found = check_loaded(bundle, plugins, leave_out, is_whole=True) if bundle is not None else []
     if has_errors(problems):  # a provider may be among the mistakes, and so may a trigger
         found = [each for each in found if each.code != "AMP115"]
         wrong = {each.path.partition(".triggers[")[0] for each in problems if ".triggers[" in each.path}
@@ -114,18 +116,24 @@ def _check_whole(
 
 
 def check_loaded(
-    bundle: Bundle, plugins: Plugins, leave_out: LeaveOut | None = None, *, runs: bool = False
+    bundle: Bundle,
+    plugins: Plugins,
+    leave_out: LeaveOut | None = None,
+    *,
+    runs: bool = False,
+    is_whole: bool = False,
 ) -> list[Problem]:
     """Return the wrong names and configurations of a loaded bundle, and all problems of its workers' bundles.
 
-    With `runs`, triggers are asked as before a start: a missing secret is a problem on this machine alone.
+    With `runs`, triggers are asked as before a start: a missing secret is a problem on this machine alone. The modules
+    of workers' bundles are asked with `runs` or `is_whole`, and those of agents with `is_whole`: it imports them.
     """
     modules = names_of_modules()
     triggers = {*plugins.triggers, *(name for name in modules if name.startswith("trigger-"))}
     problems = [
         *check_names(bundle, triggers, modules, plugins),
         *check_refusals(bundle),
-        *_check_modules(bundle, modules),
+        *_check_modules(bundle, _entries_of(bundle), modules),
         *_check_sandbox(bundle, plugins),
         *_check_triggers(bundle, plugins, runs=runs),
         *_check_trackers(bundle, plugins),
@@ -137,6 +145,7 @@ def check_loaded(
         *check_guards(bundle, modules),
         *check_mentions(bundle),
         *_check_prompt_files(bundle),
+        *(_check_agents(bundle, modules) if is_whole else ()),
     ]
     runs_itself = any(not each.bundle for each in bundle.background_sessions)
     if not bundle.providers and (runs_itself or (bundle.instruction and not bundle.background_sessions)):
@@ -155,52 +164,18 @@ def check_loaded(
                 *check_names(worker, triggers, modules, plugins),
                 *check_refusals(worker),
                 *check_guards(worker, modules),
+                *(_check_modules(worker, _entries_of(worker), modules) if runs or is_whole else ()),
+                *(_check_agents(worker, modules) if is_whole else ()),
             ]
         problems += [problem for problem in found if problem not in problems]
     return problems
 
 
 def _check_workflows(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
-    """Yield what is wrong with the workflows of a bundle, one problem for each, as their runner says.
+    if bundle.workflows or any(each.workflow for each in bundle.background_sessions):
+        from .workflow_check import check_workflows
 
-    A workflow that cannot run is an error where a background session needs it: that would not start. An unknown agent
-    is a warning: the runs that need it are refused, and nothing else is.
-    """
-    if WORKFLOW_RUNNER not in plugins.runners:
-        return
-    runner: Any = plugins.runners.get(WORKFLOW_RUNNER)()
-    names = [str(name) for name in bundle.workflows] if isinstance(bundle.workflows, dict) else []
-    wanted: dict[KeyPath, str] = {("workflows", name): name for name in names}
-    needed = set()
-    for index, config in enumerate(bundle.background_sessions):
-        if config.workflow is not None and config.bundle is None:
-            needed.add(config.workflow)
-            if config.workflow not in names:
-                wanted["background_sessions", index, "workflow"] = config.workflow
-    for path, name in wanted.items():
-        problem_at = error_at if name in needed else warning_at
-        try:
-            runner.check(bundle, name)
-            problem_at = warning_at
-            runner.check_agents(bundle, name, plugins)
-        except ValueError as error:
-            spot = _place_in_workflow(bundle, name, error) or origin(bundle, path) or place_of(bundle, "workflows")
-            yield problem_at(spot, "AMP120", str(error))
-    yield from check_workflow_inputs(bundle)
-
-
-def _place_in_workflow(bundle: Bundle, name: str, error: ValueError) -> Place | None:
-    """Return the place of the value, the condition, the name or the task that an error of a workflow names."""
-    named = re.search(r"workflows(?:\.[\w-]+|\[\d+\])+", str(error))
-    if named:
-        parts = re.findall(r"[\w-]+", named[0])
-        at = tuple(int(part) if part.isdigit() else part for part in parts)
-        return origin(bundle, at, key=isinstance(at[-1], str))
-    text, task = getattr(error, "text", ""), getattr(error, "task", "")
-    own = [each for each in leaves({"workflows": bundle.workflows}, ()) if each[0][:2] == ("workflows", name)]
-    found = [path for path, value in own if text and value == text and path[-1] in _AT_FAULT]
-    found += [path for path, value in own if task and value == task and path[-1] in ("id", "approval")]
-    return origin(bundle, found[0]) if found else None
+        yield from check_workflows(bundle, plugins)
 
 
 def _check_triggers(bundle: Bundle, plugins: Plugins, *, runs: bool) -> Iterator[Problem]:
@@ -252,37 +227,63 @@ def _warn_no_provider(bundle: Bundle) -> Problem:
     return warning_at(place_of(bundle, "providers"), "AMP115", message)
 
 
-def _check_modules(bundle: Bundle, installed: Collection[str]) -> Iterator[Problem]:
+def _entries_of(bundle: Bundle) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
+    """Yield the path and content of every entry of a module of a bundle, those of its agents left out."""
+    yield from _entries_in({"session": bundle.session, **{name: getattr(bundle, name) for name in MODULE_LISTS}}, ())
+
+
+def _entries_in(plan: dict[str, Any], path: KeyPath) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
+    for section, number, entry in module_entries(plan):
+        yield (*path, section, number), entry
+    session: Any = plan.get("session")
+    for kind in DEFAULT_SESSION if isinstance(session, dict) else ():
+        if isinstance(session.get(kind), dict):
+            yield (*path, "session", kind), {"source": session.get(f"{kind}_source"), **session[kind]}
+
+
+def _check_modules(
+    bundle: Bundle, entries: Iterable[tuple[KeyPath, dict[str, Any]]], installed: Collection[str]
+) -> Iterator[Problem]:
     """Check the configuration of modules by name with a `check_config`; see `config_check`."""
-    entries: list[tuple[KeyPath, Any]] = [
-        ((name, at), each) for name in MODULE_LISTS for at, each in enumerate(getattr(bundle, name))
-    ]
-    entries += [(("session", name), bundle.session.get(name)) for name in DEFAULT_SESSION]
     for path, entry in entries:
-        if not isinstance(entry, dict) or entry.get("module") not in installed or entry.get("source"):
-            continue
-        if entry.get("sandbox"):
-            continue  # its code is imported in its sandbox alone
+        module, source = entry.get("module"), entry.get("source")
+        has_code = isinstance(source, str) and is_path(source)  # for any other source, the installed one is used
+        if has_code or not isinstance(module, str) or module not in installed or entry.get("sandbox"):
+            continue  # the code of a sandboxed one is imported in its sandbox alone
+        spot = origin(bundle, (*path, "module")) or place_of(bundle, *map(str, path))
         try:
-            check, config = config_check(entry["module"]), entry.get("config")
+            check, config = config_check(module), entry.get("config")
         except ModuleValidationError as error:
-            spot = origin(bundle, (*path, "module"))
-            yield warning_at(spot or place_of(bundle, *map(str, path)), "AMP114", str(error))
+            yield warning_at(spot, "AMP114", str(error))
             continue
         if check is None or not isinstance(config, dict):
             continue
         try:
             said, problem_at = check(deepcopy(config)), warning_at
         except Exception as error:
-            said, problem_at = [str(error).removeprefix(f"{entry['module']}: ")], error_at
+            said, problem_at = [str(error).removeprefix(f"{module}: ")], error_at
         for message in map(str, said) if isinstance(said, list) else ():
             named = _PATH.match(message)
             parts = re.findall(r"\w+", named["path"]) if named else []
             at = (*path, "config", *(int(part) if part.isdigit() else part for part in parts))
             while len(at) > len(path) and (place := origin(bundle, at, key=isinstance(at[-1], str))) is None:
                 at = at[:-1]
-            spot = place if len(at) > len(path) else None
-            yield problem_at(spot or place_of(bundle, *map(str, path)), "AMP114", f"{entry['module']}: {message}")
+            yield problem_at(place if len(at) > len(path) and place else spot, "AMP114", f"{module}: {message}")
+
+
+def _check_agents(bundle: Bundle, installed: Collection[str]) -> list[Problem]:
+    """Return warnings about the configurations of the modules of agents: the bundle works without them."""
+    plans = [(name, agent) for name, agent in bundle.agents.items() if isinstance(agent, dict)]
+    entries = [each for name, agent in plans for each in _entries_in(agent, ("agents", name))]
+    return [replace(each, severity="warning") for each in _check_modules(bundle, entries, installed)]
+
+
+def _check_agent_file(file: Path) -> list[Problem]:
+    """Return the warnings about an agent without a bundle around it."""
+    alone = Bundle(file.stem, source_base_paths={"": file.parent}, _pending_agents={file.stem: file.name})
+    load_agents(alone)  # its problems are known, and a source may be relative to the folder of a bundle
+    modules = names_of_modules()
+    return [*_check_agents(alone, modules), *check_guards(alone, modules)]
 
 
 def _check_sandbox(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
