@@ -24,6 +24,7 @@ from .model import Bundle
 from .names import check_names, check_refusals, describe_unloaded, place_of
 from .origins import leaves, origin
 from .packages import NO_SANDBOX, TRACKERS, describe_unknown
+from .preferences import priority_of
 from .references import find_bundle
 from .registry import BundleRegistry
 from .sections import DEFAULT_SESSION, MODULE_LISTS, PROMPT_TOOL, SECTIONS
@@ -125,8 +126,8 @@ def check_loaded(
 ) -> list[Problem]:
     """Return the wrong names and configurations of a loaded bundle, and all problems of its workers' bundles.
 
-    With `runs`, triggers are asked as before a start: a missing secret is a problem on this machine alone. The modules
-    of workers' bundles are asked with `runs` or `is_whole`, and those of agents with `is_whole`: it imports them.
+    With `runs`, it is checked as before a start: a missing secret or key is a problem of this machine alone. The
+    modules of workers' bundles are asked with `runs` or `is_whole`, those of agents with `is_whole`: it imports them.
     """
     modules = names_of_modules()
     triggers = {*plugins.triggers, *(name for name in modules if name.startswith("trigger-"))}
@@ -147,6 +148,8 @@ def check_loaded(
         *_check_prompt_files(bundle),
         *(_check_agents(bundle, modules) if is_whole else ()),
     ]
+    if runs:
+        problems += _check_key(bundle)
     runs_itself = any(not each.bundle for each in bundle.background_sessions)
     if not bundle.providers and (runs_itself or (bundle.instruction and not bundle.background_sessions)):
         problems.append(_warn_no_provider(bundle))
@@ -165,6 +168,7 @@ def check_loaded(
                 *check_refusals(worker),
                 *check_guards(worker, modules),
                 *(_check_modules(worker, _entries_of(worker), modules) if runs or is_whole else ()),
+                *(_check_key(worker) if runs else ()),
                 *(_check_agents(worker, modules) if is_whole else ()),
             ]
         problems += [problem for problem in found if problem not in problems]
@@ -241,6 +245,21 @@ def _entries_in(plan: dict[str, Any], path: KeyPath) -> Iterator[tuple[KeyPath, 
             yield (*path, "session", kind), {"source": session.get(f"{kind}_source"), **session[kind]}
 
 
+def _check_key(bundle: Bundle) -> Iterator[Problem]:
+    """Yield a warning for a first provider without its key on this machine; the key may still come."""
+    from .credentials import PREFIX, find_missing_key
+
+    entry = min(bundle.providers, key=priority_of, default={})
+    if names := find_missing_key(entry):
+        module = str(entry["module"])
+        message = (
+            f"{module} has no key on this machine: events become dead letters. Keep one with: "
+            f"amplifier auth login {module.removeprefix(PREFIX)}, or set {' or '.join(names)}"
+        )
+        path = ("providers", bundle.providers.index(entry), "module")
+        yield warning_at(origin(bundle, path) or place_of(bundle, "providers"), "AMP115", message)
+
+
 def _check_modules(
     bundle: Bundle, entries: Iterable[tuple[KeyPath, dict[str, Any]]], installed: Collection[str]
 ) -> Iterator[Problem]:
@@ -262,6 +281,8 @@ def _check_modules(
             said, problem_at = check(deepcopy(config)), warning_at
         except Exception as error:
             said, problem_at = [str(error).removeprefix(f"{module}: ")], error_at
+            if source and "session" not in path:  # the key may be one of the code there, and the rest works without
+                problem_at = warning_at
         for message in map(str, said) if isinstance(said, list) else ():
             named = _PATH.match(message)
             parts = re.findall(r"\w+", named["path"]) if named else []

@@ -11,13 +11,14 @@ import logging
 import marshal
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.utils import REFERENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,30 @@ def key_names(module_id: str, declared: Any = None) -> tuple[str, ...]:
 
 def find_key_names(module_id: str) -> tuple[str, ...]:
     """Return the names of an installed provider's key, read in its source: nothing is imported."""
+    declared = _find_declared(module_id)
+    return key_names(module_id) if declared is None else declared
+
+
+def find_missing_key(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the key that a provider's entry needs, and that is nowhere on this machine; else ().
+
+    A provider that does not declare its key may need none, and so may a server at an address of its configuration.
+    """
+    from ..settings.keys import KeysUnreadable, list_kept
+
+    module, config = str(entry.get("module")), entry.get("config") or {}
+    if config.get("api_key") or _has_address(config) or any(map(os.environ.get, key_names(module))):
+        return ()
+    names = _find_declared(module) or ()
+    if any(os.environ.get(each) or os.environ.get(each.replace("_API_KEY", "_BASE_URL")) for each in names):
+        return ()
+    with suppress(KeysUnreadable):  # mounting reports it
+        return () if list_kept().keys() & set(names) else names
+    return ()
+
+
+def _find_declared(module_id: str) -> tuple[str, ...] | None:
+    """Return the declared names of a key; None without a declaration."""
     import ast
 
     for node in ast.parse(module_source(module_id)).body:
@@ -46,7 +71,7 @@ def find_key_names(module_id: str) -> tuple[str, ...]:
                 return key_names(module_id, ast.literal_eval(node.value))  # type: ignore[attr-defined]  # it assigns
             except ValueError:
                 break
-    return key_names(module_id)
+    return None
 
 
 def module_source(module_id: str) -> str:
@@ -103,8 +128,7 @@ async def complete_provider(module_id: str, declared: Any, config: dict[str, Any
     names = key_names(module_id, declared)
     if not names:
         return config
-    has_address = any(value and _ADDRESS.search(str(key)) for key, value in config.items())
-    if config.get("api_key") or has_address or any(os.environ.get(name) for name in names):
+    if config.get("api_key") or _has_address(config) or any(os.environ.get(name) for name in names):
         return config
     from ..settings.keys import KeyNotFound, KeysUnreadable, find_key, list_kept
 
@@ -115,6 +139,10 @@ async def complete_provider(module_id: str, declared: Any, config: dict[str, Any
     except (KeyNotFound, KeysUnreadable) as error:
         logger.warning("%s: %s", module_id, error)
         return config
+
+
+def _has_address(config: Mapping[str, Any]) -> bool:
+    return any(value and _ADDRESS.search(str(key)) for key, value in config.items())
 
 
 def has_references(config: Any) -> bool:

@@ -24,6 +24,11 @@ def with_advice(error: errors.AmplifierError) -> str:
     return str(error)
 
 
+def with_retry(text: str, delivery_id: str) -> str:
+    """Return the text about a dead letter, with the command that tries it again."""
+    return f"{text.rstrip('.')}. Try it again: amplifier trigger retry {delivery_id[:8]}"
+
+
 def _install_line(name: str) -> str:
     """Return how to install one of the project's own packages; the package of any other name is never guessed."""
     from ..bundle.packages import requirement_of

@@ -302,10 +302,10 @@ def project_here() -> str:
     return find_project()
 
 
-def require_runnable(bundle: Bundle, plugins: Plugins, *, runs: bool = False) -> None:
-    """Raise `InvalidBundle` when `bundle` names a missing package, or a trigger refuses its configuration.
+def require_runnable(bundle: Bundle, plugins: Plugins, *, runs: bool = False) -> list[Problem]:
+    """Return the warnings about `bundle`, and with `runs` about what this machine lacks for a start.
 
-    With `runs`, triggers are asked as before a start: a missing secret is a problem, too.
+    Raises `InvalidBundle` when it names a missing package, or a trigger refuses its configuration.
     """
     from ..bundle.check import check_loaded
     from ..documents.problems import InvalidBundle, has_errors
@@ -313,6 +313,7 @@ def require_runnable(bundle: Bundle, plugins: Plugins, *, runs: bool = False) ->
     problems = check_loaded(bundle, plugins, runs=runs)
     if has_errors(problems):
         raise InvalidBundle(problems)
+    return problems
 
 
 async def find_session(store: SessionStore, prefix: str) -> SessionRecord:

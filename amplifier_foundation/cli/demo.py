@@ -18,8 +18,8 @@ from amplifier_core.errors import AmplifierError, SessionConflict
 
 from .app import plugins_of, require_runnable, use_inbox
 from .loops import run_in_loop
-from .output import console, print_session_tree
-from .view import PlainLines, RunView
+from .output import PlainLines, console, print_session_tree
+from .view import RunView
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable

@@ -15,6 +15,7 @@ from ..documents.json_text import dump_json
 from ..operations.columns import shorten_home
 from ..operations.history import MOST, RECENT, Following
 from ..operations.running import list_all_running
+from .advice import with_retry
 from .ages import read_age
 from .app import project_here, storage_plugins, use_inbox
 from .completing import complete_background_sessions
@@ -109,6 +110,8 @@ def _print(entry: HistoryEntry, places: Mapping[str, Collection[object]], *, jso
         click.echo(dump_json({**facts, **{name: act[name] for name in ("act", "by", "via") if name in act}}))
         sys.stdout.flush()
         return
+    if entry.kind == "dead" and entry.delivery is not None:
+        said = with_retry(said, entry.delivery.delivery_id)
     name = entry.background_session
     if len(places[name]) > 1:
         name = f"{entry.queue} in {shorten_home(entry.project)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,12 @@ import click
 from amplifier_core.utils.secrets import redact_text
 
 from ..documents.json_text import dump_json
-from ..documents.safe_text import plain_line
+from ..documents.safe_text import plain, plain_line
 from ..documents.times import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from typing import TextIO
 
     from rich.console import Console
     from rich.text import Text
@@ -47,6 +49,29 @@ def console(*, err: bool = False) -> Console:
 
     stream = sys.stderr if err else sys.stdout
     return PlainConsole(file=stream, highlight=False, soft_wrap=True, width=None if stream.isatty() else 500)
+
+
+class PlainLines:
+    """Prints lines to a pipe or a file: without colours, and without the time that rich takes to import."""
+
+    is_terminal = False
+    width = 500
+    """As wide as `console` is there."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def print(self, line: str) -> None:
+        """Print a line at once. Raises `OSError` when its reader is gone."""
+        self._stream.write(f"{plain(line)}\n")
+        self._stream.flush()
+
+
+def output_of(stream: TextIO) -> Console | PlainLines:
+    """Return what prints the lines of background sessions to a stream; only colours need rich."""
+    if stream.isatty() or "FORCE_COLOR" in os.environ:
+        return console(err=stream is sys.stderr)
+    return PlainLines(stream)
 
 
 def print_json(schema: str, data: Any, hide: Callable[[str], str] = redact_text) -> None:

@@ -116,7 +116,7 @@ async def bring_up(
 
     for path in paths:
         preload_providers(path)
-    plugins, bundles = await _load(ctx, paths, trusts=trusts, runs=not dry_run)
+    plugins, bundles = await _load(ctx, paths, trusts=trusts, runs=not dry_run, quiet=quiet)
     if dry_run:
         by_hand = "amplifier trigger fire, only"
         for bundle in bundles:
@@ -145,16 +145,21 @@ async def bring_up(
 
 
 async def _load(
-    ctx: click.Context, paths: Sequence[str | None], *, trusts: bool, runs: bool = True
+    ctx: click.Context, paths: Sequence[str | None], *, trusts: bool, runs: bool = True, quiet: bool = False
 ) -> tuple[Plugins, list[Bundle]]:
-    """Return the plugins and the bundles, checked, and trusted if they are to run."""
+    """Return the plugins and the bundles, checked, and trusted if they are to run.
+
+    What lets no session get an answer is told, and without `runs` every warning.
+    """
     from .trusting import Asking
 
     plugins = plugins_of(ctx)
     asking = Asking(plugins, trusts)
     bundles = [await load_bundle_at(path, plugins, asking=asking, runs=runs) for path in paths]
     for bundle in bundles:
-        require_runnable(bundle, plugins, runs=True)
+        for problem in require_runnable(bundle, plugins, runs=True):
+            if not quiet and (problem.code == "AMP115" or not runs):
+                click.echo(str(problem), err=True)
     return plugins, bundles
 
 

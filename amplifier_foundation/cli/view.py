@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from contextlib import ExitStack, suppress
@@ -10,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.utils.secrets import redact_all, redact_text
 
-from ..documents.safe_text import one_line, plain
+from ..documents.safe_text import one_line
 from ..operations.columns import add_counts, cell, columns_of, new_row, reset_counts
 from ..operations.history import LINE, describe, first_line
-from .output import console, timestamp
+from .advice import with_retry
+from .output import PlainLines, output_of, timestamp
 from .work_lines import WorkLines, tag_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
     from types import TracebackType
-    from typing import Self, TextIO
+    from typing import Self
 
     from rich.console import Console, RenderableType
     from rich.text import Text
@@ -61,29 +61,6 @@ STRIKING = ("tool", "held", "dead", "refused", "trigger_failed", "store_failed",
 """The kinds with colour up to the end of the line."""
 
 _STATES = {"running": "green", "paused": "yellow", "degraded": "yellow", "stopping": "yellow", "failed": "red"}
-
-
-class PlainLines:
-    """Prints lines to a pipe or a file: without colours, and without the time that rich takes to import."""
-
-    is_terminal = False
-    width = 500
-    """As wide as `output.console` is there."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def print(self, line: str) -> None:
-        """Print a line at once. Raises `OSError` when its reader is gone."""
-        self._stream.write(f"{plain(line)}\n")
-        self._stream.flush()
-
-
-def output_of(stream: TextIO) -> Console | PlainLines:
-    """Return what prints the lines of background sessions to a stream; only colours need rich."""
-    if stream.isatty() or "FORCE_COLOR" in os.environ:
-        return console(err=stream is sys.stderr)
-    return PlainLines(stream)
 
 
 class RunView:
@@ -325,7 +302,8 @@ class RunView:
 
     def _on_dead(self, row: Row, delivery: Any, reason: str) -> None:
         row["dead"] += 1
-        self._finish(row, delivery, "dead", f"given up: {first_line(reason)}")
+        text = f"given up: {first_line(reason)}"
+        self._finish(row, delivery, "dead", text, with_retry(text, delivery.delivery_id))
 
     def _on_cancelled(self, row: Row, delivery: Any, reason: str) -> None:
         self._finish(row, delivery, "cancelled", first_line(reason))

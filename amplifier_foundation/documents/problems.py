@@ -32,7 +32,7 @@ CODES = {
     "AMP112": "a trigger cannot work with its configuration",
     "AMP113": "a secret is written out",
     "AMP114": "a module cannot work with its configuration",
-    "AMP115": "the bundle has no provider",
+    "AMP115": "the bundle has no provider, or its provider no key",
     "AMP116": "a template or condition names what no trigger provides",
     "AMP117": "Python cannot parse the code of a module",
     "AMP118": "a fetched bundle reaches for what is not its own",

@@ -69,7 +69,8 @@ async def test_each_step_of_an_event_is_told_in_order_of_time(store: DurableStor
     await answered(store, "reviewer", "a.py", "a.py compiles.\nAnd more.")
     await offered(store, "careful", "b.py", refused="its 'if' does not hold")
     await offered(store, "broken", "c.py")
-    await store.dead_letter(await begun(store, "broken", created=False), reason="no such tool\nat all")
+    dead = await begun(store, "broken", created=False)
+    await store.dead_letter(dead, reason="no such tool\nat all")
 
     code, out, err = await say("logs")
     assert (code, err) == (exits.OK, "")
@@ -79,7 +80,7 @@ async def test_each_step_of_an_event_is_told_in_order_of_time(store: DurableStor
         "✓ reviewer a.py compiles.",
         "✗ careful file b.py modified: its 'if' does not hold",
         "● broken file c.py modified",
-        "✗ broken given up: no such tool",
+        f"✗ broken given up: no such tool. Try it again: amplifier trigger retry {dead.delivery_id[:8]}",
     ]
     _, out, _ = await say("logs", "reviewer", "--jsonl")
     lines = [json.loads(line) for line in out.splitlines()]

@@ -86,6 +86,8 @@ async def dead(ctx: click.Context, bundle_path: str | None, everywhere: bool, as
         shrink=("REASON", "EVENT"),
         leave_out=("ATTEMPTS", "EVENT", "WHEN", "BACKGROUND SESSION", "REASON"),
     )
+    if letters and not ctx.obj["quiet"]:
+        click.echo("Try them again when the cause is gone: amplifier trigger retry ID, or --all", err=True)
 
 
 @click.command(epilog="Example: amplifier trigger retry --all")

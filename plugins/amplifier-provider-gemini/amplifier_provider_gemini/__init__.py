@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from amplifier_core import ModuleCoordinator
 
 __amplifier_module_type__ = "provider"
+credential_env_vars = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 
 
 def check_config(config: dict[str, Any]) -> list[str]:

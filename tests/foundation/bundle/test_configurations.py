@@ -74,7 +74,7 @@ def test_a_module_from_elsewhere_is_the_installed_one_and_its_configuration_is_c
     assert_told(
         told(write(SOURCED)),
         [
-            "bundle.md:12:14: error[AMP114] tools[0].config.raed: tool-filesystem: raed: unknown key; ",
+            "bundle.md:12:14: warning[AMP114] tools[0].config.raed: tool-filesystem: raed: unknown key; ",
             "bundle.md:8:14: error[AMP114] session.orchestrator.config.max_iterationz: loop-basic: max_iterationz: ",
         ],
     )

@@ -1,0 +1,96 @@
+"""A start tells of a provider without its key, and what was given up names the command that tries it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.settings.keys import keep_key
+
+Amplifier = Callable[..., "CompletedProcess[str]"]
+
+BUNDLE = """---
+bundle: {{name: reviews}}
+{providers}
+background_sessions:
+  - name: reviewer
+    triggers: [{{type: file_change, config: {{patterns: ["*.py"]}}}}]
+---
+You review.
+"""
+ANTHROPIC = "providers: [{module: provider-anthropic}]"
+NO_KEY = (
+    "bundle.md:3:22: warning[AMP115] providers[0].module: provider-anthropic has no key on this machine: events become "
+    "dead letters. Keep one with: amplifier auth login anthropic, or set ANTHROPIC_API_KEY\n"
+)
+NO_PROVIDER = (
+    "bundle.md:2:1: warning[AMP115] providers: the bundle has no provider: its sessions have no model to ask. Add one "
+    "under 'providers'\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def _without_keys(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "GEMINI_API_KEY", "GOOGLE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def write(providers: str) -> None:
+    Path("bundle.md").write_text(BUNDLE.format(providers=providers), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("providers", "told"),
+    [
+        (ANTHROPIC, NO_KEY),
+        ("", NO_PROVIDER),
+        ("providers: [{module: provider-anthropic, config: {api_key: '${KEY}'}}]", ""),
+        ("providers: [{module: provider-anthropic, config: {base_url: 'http://127.0.0.1:9'}}]", ""),
+        ("providers: [{module: provider-ollama, config: {default_model: llama}}]", ""),
+        ("providers: [{module: provider-playbook, config: {otherwise: {say: hi}}}]", ""),
+        ("providers: [{module: provider-anthropic}, {module: provider-playbook, config: {priority: 1}}]", ""),
+    ],
+)
+def test_a_dry_run_tells_of_a_provider_that_cannot_answer(
+    providers: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(providers)
+    assert invoke(["up", "--dry-run"]) == exits.OK
+    assert capsys.readouterr().err == told
+
+
+def test_a_key_of_the_environment_and_a_kept_one_count(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("providers: [{module: provider-gemini}]")
+    assert invoke(["up", "--dry-run"]) == exits.OK
+    assert "amplifier auth login gemini, or set GEMINI_API_KEY or GOOGLE_API_KEY" in capsys.readouterr().err
+    with monkeypatch.context() as environment:
+        environment.setenv("GOOGLE_API_KEY", "a-key-of-google")
+        assert invoke(["up", "--dry-run"]) == exits.OK
+    keep_key("GEMINI_API_KEY", "a-kept-key-of-gemini")
+    assert invoke(["up", "--dry-run"]) == exits.OK
+    assert capsys.readouterr().err == ""
+
+
+def test_a_start_without_a_key_tells_so_and_each_dead_letter_names_its_retry(
+    amplifier: Amplifier, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(ANTHROPIC)
+    assert invoke(["trust", "--yes"]) == exits.OK
+    assert NO_KEY in amplifier("up", "--once").stderr
+    Path("app.py").write_text("x = (\n", encoding="utf-8")
+    done = amplifier("up", "--once")
+    assert done.returncode == exits.FAILED
+    capsys.readouterr()
+    assert invoke(["trigger", "dead"]) == exits.OK
+    out, err = capsys.readouterr()
+    assert err == "Try them again when the cause is gone: amplifier trigger retry ID, or --all\n"
+    retry = f"api_key in the provider's config. Try it again: amplifier trigger retry {out.splitlines()[1][:8]}"
+    assert retry in done.stdout
+    assert invoke(["logs"]) == exits.OK
+    assert retry in capsys.readouterr().out
