@@ -363,7 +363,7 @@ async def test_the_table_shows_each_background_session_and_how_it_fares(backgrou
         tell("state", status="running", reason="")
         tell("armed", trigger="b/files/trigger-file-watcher#1", module="trigger-file-watcher")
         tell("accepted", event=event)
-        tell("dead", delivery=type("D", (), {"session_id": "s"}), reason="no\nmore")
+        tell("dead", delivery=type("D", (), {"session_id": "s", "delivery_id": "d"}), reason="no\nmore")
         counts: Any = {"done": 1234, "pending": 2, "dead": 1}
         view.show_counts(
             [DeliveryCounts("/p", "echo/asked", "t", counts, event.timestamp)], {("/p", "echo/asked"): ["s-1", "s-2"]}
