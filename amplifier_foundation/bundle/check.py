@@ -72,8 +72,9 @@ async def check_bundle(
 
     `path` is as for `load_bundle`. Names are checked against `plugins` and the installed modules; triggers, and modules
     with a `check_config`, check their configuration. None of the bundle's own code is imported. With `strict`, warnings
-    are errors. An agent's file (`meta:` and no `bundle:`) is checked against its own schema, and the names in it
-    together with the including bundle. Raises `BundleNotFoundError` and `BundleLoadError` for a missing file.
+    are errors. An agent's file (`meta:` and no `bundle:`) is checked against its own schema, with the configuration of
+    its modules, and the names of these together with the including bundle. Raises `BundleNotFoundError` and
+    `BundleLoadError` for a missing file.
     """
     import asyncio
 
