@@ -51,6 +51,22 @@ async def test_a_provider_that_does_is_a_failed_attempt_with_its_place(
 
 
 @pytest.mark.parametrize("how", TOLD)
+async def test_a_tool_that_does_at_its_mount_is_missing_in_its_session(
+    open_bench: OpenBench, flaky: Any, tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    mounting = f"{ENDING}    await Ending(config['how']).complete(None)\n"
+    (tmp_path / "ending.py").write_text(mounting)
+    tools = [{"module": "tool-ending", "source": "./ending.py", "config": {"how": how}}]
+    async with open_bench(providers=flaky("fine"), tools=tools) as bench:
+        await bench.start()
+        bench.trigger.feed(1)
+        await bench.until("completed")
+    [told] = [message for message in caplog.messages if "tool-ending" in message]
+    assert told.startswith("tool 'tool-ending' was not mounted: ")
+    assert TOLD[how] in told
+
+
+@pytest.mark.parametrize("how", TOLD)
 async def test_a_trigger_that_does_is_started_again(
     open_bench: OpenBench, flaky: Any, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
