@@ -62,9 +62,8 @@ class HookRegistry:
     They run in ascending priority, equal ones in the order of registration. `deny` ends the run; otherwise the
     strongest answer wins: ask_user (the first), inject_context (all of them), continue. The result carries the data
     with the changes of all handlers; `modify` changes the data and is never a result. A failing handler is logged with
-    its name and skipped, also one that raises `CancelledError` by itself. A cancellation of the emitting task is raised
-    all the same, also when a handler fails over it. On `tool:pre` a failing handler refuses the call, for it may be a
-    guard; one that only observes (`observe`) refuses none.
+    its name and skipped, also one that raises `CancelledError` by itself; on `tool:pre` it refuses the call, unless it
+    only observes: it may be a guard. A cancellation of the emitting task is raised all the same.
     """
 
     SESSION_START: ClassVar[str] = events.SESSION_START
