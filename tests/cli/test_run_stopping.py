@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
+from amplifier_core import AmplifierSession
 from amplifier_core.errors import PluginError
-from amplifier_foundation.cli.running.stopping import Stops
+from amplifier_foundation.cli.running.approving import Approvals
+from amplifier_foundation.cli.running.stopping import Stops, TurnCut
 
 
 @pytest.mark.parametrize("takes_back", [True, False])
@@ -35,3 +38,23 @@ async def test_a_cancellation_that_a_turn_takes_back_in_a_later_step_is_no_longe
         watched.cancel()
     with pytest.raises(asyncio.CancelledError if takes_back else PluginError):
         await watched
+
+
+async def test_a_second_press_that_finds_no_running_tool_names_nothing_as_cut_off(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    session = AmplifierSession({"session": {"orchestrator": "loop-basic", "context": "context-simple"}})
+    stops = Stops(Approvals(None, nullcontext))
+
+    async def turn() -> None:
+        stops.press()  # both while a tool blocks the loop, which has ended when they are heard
+        stops.press()
+        await asyncio.sleep(0)
+        while not stops.at_once:  # noqa: ASYNC110 - a press tells nobody
+            await asyncio.sleep(0)
+        stops.press()
+        await asyncio.Event().wait()
+
+    with pytest.raises(TurnCut):
+        await stops.watch(session, turn())
+    assert capsys.readouterr().err.splitlines()[-1] == "stopping now"

@@ -100,7 +100,7 @@ class Stops:
         await session.coordinator.request_cancel()
         await self._presses.acquire()
         running = session.coordinator.cancellation.running_tool_names
-        tell(f"stopping now: {_describe(running)}", fg="yellow")
+        tell(f"stopping now{_describe(running)}", fg="yellow")
         self.at_once = True
         self._approvals.give_up()
         await session.coordinator.request_cancel(immediate=True)
@@ -139,12 +139,12 @@ class Presses:
 
 
 def _describe(running: Sequence[str]) -> str:
-    """Return what a stop at once interrupts: the running tools, else the answer of the model."""
+    """Return which running tools a stop at once cuts off; '' for none: the first press has ended the model's answer."""
     if not running:
-        return "the model's answer is cut off"
+        return ""
     counts = {name: running.count(name) for name in sorted(running)}
     tools = ", ".join(f"{name} ({count} calls)" if count > 1 else name for name, count in counts.items())
-    return f"{plain(tools)} {'is' if len(running) == 1 else 'are'} cut off"
+    return f": {plain(tools)} {'is' if len(running) == 1 else 'are'} cut off"
 
 
 @contextmanager
