@@ -161,7 +161,8 @@ class TriggerSource(Protocol):
     without the event, as a webhook does with 503; else `watch` ends, and is started again with the stored state.
 
     A trigger may have an `address` once it is configured, a text, '' for none: a check of a bundle refuses a second
-    trigger with the same one.
+    trigger with the same one. It may have a `url`, a text, for people who are to call it: once it is configured
+    as far as that is known, and in full once it is ready.
 
     When more events wait than may, the runner asks for the next one later. A generator with the optional attribute
     `answers_callers = True` gets `QueueFull` at its `yield` instead, and may go on without the event.

@@ -127,8 +127,8 @@ class AttemptEnd:
 
         A postponement counts no attempt: quiet hours lose no event.
         """
-        reason = redact_text(str(refusal))
         if refusal.final:
+            reason = redact_text(str(refusal))
             await give_up_worktree(self.delivery)
             for event in await self.background.tracking.give_up(self.delivery, reason, [], None):
                 self.engine.router.publish(event)
@@ -139,7 +139,7 @@ class AttemptEnd:
             return
         soon = timedelta(seconds=self.engine.backoff(self.delivery.epoch, base=1.0, cap=LONGEST_PAUSE))
         self.background.postponed.add(self.delivery.delivery_id)
-        due = refusal.not_before or self.engine.clock.now() + soon
+        due, reason = refusal.not_before or self.engine.clock.now() + soon, redact_text(refusal.reason)
         await self._put_back(f"{POSTPONED}{reason}", due, counted=False)
         self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=due)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.errors import AmplifierError, TriggerConfigError, UnknownName
+from amplifier_core.utils.secrets import redact_text
 
 from ..bundle.trigger_check import make_registered
 from ..sessions.presence import this_host
@@ -70,6 +71,12 @@ async def make_trigger(
     except Exception as error:
         raise TriggerConfigError(module, "", f"{type(error).__name__}: {error}") from error
     return trigger
+
+
+def url_of(trigger: TriggerSource) -> str:
+    """Return the URL of a trigger that people are to call, without secrets; '' for none."""
+    url = getattr(trigger, "url", "")
+    return redact_text(url) if isinstance(url, str) else ""
 
 
 def is_local(declared: TriggerConfig, plugins: Plugins) -> bool:

@@ -22,7 +22,7 @@ from .accepting import accept
 from .keys import key_on_host
 from .log_events import TRIGGER_ERROR
 from .tasks import first_cause
-from .trigger_making import is_local, make_trigger, stop_trigger, take_over_state
+from .trigger_making import is_local, make_trigger, stop_trigger, take_over_state, url_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -309,7 +309,8 @@ class Watch:
         await (ready() if ready is not None else asyncio.sleep(0))
         self._is_ready = self._has_worked = True
         self.engine.clear_problem(self.background, self.name)
-        self.engine.notify("armed", self.background, trigger=self.name, module=self.declared.module)
+        facts = {"module": self.declared.module, "url": url_of(trigger)}
+        self.engine.notify("armed", self.background, trigger=self.name, **facts)
         self.armed.set()
 
     async def _pause_after(self, cause: Exception, failures: int) -> bool:

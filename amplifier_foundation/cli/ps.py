@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from ..background.undeclared import UndeclaredQueue
     from ..operations.overview import Overview
 
-LEFT_OUT = ("LAST EVENT", "FOLDER", "DROPPED", "DONE", "HOSTS", "AT WORK", "TO APPROVE", "WAITING", "DEAD", "STATE")
+LEFT_OUT = (
+    "LAST EVENT", "FOLDER", "DROPPED", "DONE", "HOSTS", "AT WORK", "TO APPROVE", "POSTPONED", "WAITING", "DEAD", "STATE",
+)  # fmt: skip
 """Columns that a narrow terminal does not get, the least important first."""
 STARTING = timedelta(seconds=60)
 """A process that does not answer may still start."""
@@ -38,7 +40,8 @@ async def ps(ctx: click.Context, as_json: bool) -> None:
     """List the running background sessions, and stopped ones with waiting or dead events.
 
     DONE counts events still in the store. DROPPED counts refused and skipped events: amplifier logs tells why. DEAD
-    counts events that failed every attempt: amplifier trigger dead. The exit code is 1 while one is degraded or failed,
+    counts events that failed every attempt: amplifier trigger dead. POSTPONED counts waiting events that a plugin or a
+    budget has put off, with the first time and reason. The exit code is 1 while one is degraded or failed,
     and when their process was killed, or has not answered for a minute. A store that cannot be read leaves the counts
     out.
     """
@@ -86,7 +89,7 @@ def _print(
             headings,
             ([cell(column, row, timestamp) for column in columns] for row in rows),
             empty="",
-            shrink=("STATE", "FOLDER"),
+            shrink=("STATE", "POSTPONED", "FOLDER"),
             leave_out=LEFT_OUT,
         )
     for cause in cut_causes(rows):

@@ -45,6 +45,7 @@ MARKS = {
     "started": ("▶", "cyan"),
     "completed": ("✓", "green"),
     "retried": ("↻", "yellow"),
+    "postponed": ("↻", "yellow"),
     "held": ("?", "yellow"),
     "dead": ("✗", "red"),
     "trigger_failed": ("!", "red"),
@@ -201,10 +202,8 @@ class RunView:
     def show_details(self, statuses: Sequence[Mapping[str, Any]]) -> None:
         """Print what `get_status` says of each background session, and what its last result was."""
         for status in statuses:
-            queue = str(status["name"])
-            self.note(
-                f"{queue}: {status['status']}" + (f": {one_line(status['reason'], LINE)}" if status["reason"] else "")
-            )
+            cause = f": {one_line(status['reason'], LINE)}" if status["reason"] else ""
+            self.note(f"{status['name']}: {status['status']}{cause}")
             facts = {
                 "next try": status["next_try"],
                 "last event": status["last_trigger"],
@@ -231,9 +230,9 @@ class RunView:
             self.say("running", row["background_session"], "continues")
         row["state"], row["reason"] = status, reason
 
-    def _on_armed(self, row: Row, module: str, **facts: Any) -> None:
+    def _on_armed(self, row: Row, module: str, url: str, **facts: Any) -> None:
         row["triggers"].append(module)
-        self.say("armed", row["background_session"], f"{module} is armed")
+        self.say("armed", row["background_session"], f"{module} is armed{f' at {url}' if url else ''}")
 
     def _on_accepted(self, row: Row, event: Any, **facts: Any) -> None:
         row["waiting"] += 1
@@ -248,7 +247,8 @@ class RunView:
 
     def _on_postponed(self, row: Row, delivery: Any, reason: str, until: datetime) -> None:
         row["waiting"] += 1
-        self._finish(row, delivery, "retried", f"{first_line(reason)}; postponed until {timestamp(until)}")
+        why = f"See: amplifier why {delivery.delivery_id[:8]}"
+        self._finish(row, delivery, "postponed", f"{first_line(reason)}; postponed until {timestamp(until)}. {why}")
 
     def _on_started(self, row: Row, delivery: Any, resumed: bool) -> None:
         row["at_work"].append({"session_id": delivery.session_id})

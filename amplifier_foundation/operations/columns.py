@@ -32,15 +32,22 @@ def cut_causes(rows: Iterable[Row]) -> list[str]:
     """Return the causes that a table cuts, whole, each once with the queues that have it."""
     queues: dict[str, list[str]] = {}
     for row in rows:
-        cause = one_line(row["reason"] or "", LONGEST_CAUSE)
-        if len(cause) > CAUSE:
-            queues.setdefault(cause, []).append(row["queue"])
+        for given in (row["reason"], row["postponed_reason"]):
+            cause = one_line(given or "", LONGEST_CAUSE)
+            if len(cause) > CAUSE:
+                queues.setdefault(cause, []).append(row["queue"])
     return [f"{', '.join(names)}: {cause}" for cause, names in queues.items()]
 
 
 def _state_text(row: Row, show: ShowTime) -> str:
     text = str(row["state"]) + (f": {one_line(row['reason'], CAUSE)}" if row["reason"] else "")
     return text + (f" (next try at {show(row['next_try'])})" if row["next_try"] else "")
+
+
+def _postponed_text(row: Row, show: ShowTime) -> str:
+    if not row["postponed_until"]:
+        return ""
+    return f"{row['postponed']} until {show(row['postponed_until'])}: {one_line(row['postponed_reason'], CAUSE)}"
 
 
 def _work_text(row: Row, show: ShowTime) -> str:
@@ -102,7 +109,15 @@ COLUMNS = (
         style="yellow",
         at_terminal=lambda rows: any(row["approvals"] for row in rows),
     ),
-    Column("postponed"),
+    Column(
+        "postponed",
+        "POSTPONED",
+        text=_postponed_text,
+        only="ps",
+        at_terminal=lambda rows: any(row["postponed_until"] for row in rows),
+    ),
+    Column("postponed_until", new=lambda: None),
+    Column("postponed_reason", new=str),
     Column("dropped", "DROPPED", counts=("refused", "skipped"), style="yellow"),
     Column("dead", "DEAD", counts=("dead",), style="red"),
     Column("last_event", "LAST EVENT", new=lambda: None, text=lambda row, show: show(row["last_event"]), only="ps"),

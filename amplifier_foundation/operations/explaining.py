@@ -158,6 +158,6 @@ def describe_state(delivery: Delivery, show: ShowTime) -> str:
         return f"at work since {show(delivery.updated)}, {attempts} so far{because}"
     if delivery.state == "pending":
         due = f", due {show(delivery.available_at)}"
-        return f"retried after {attempts}{because}{due}" if delivery.attempts else f"waiting{due}"
+        return f"retried after {attempts}{because}{due}" if delivery.attempts else f"waiting{because}{due}"
     after = f" after {attempts}" if delivery.attempts > 1 or delivery.state == "dead" else ""
     return f"{delivery.state}{after}{because}"

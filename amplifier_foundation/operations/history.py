@@ -12,6 +12,7 @@ from amplifier_core.ids import host_of
 from amplifier_core.utils.secrets import redact_text
 
 from ..background.approvals import WAITS
+from ..background.giving_back import is_postponed
 from ..background.keys import RUNS
 from ..background.log_events import (
     BACKGROUND_RELOADED,
@@ -55,8 +56,8 @@ MOST = 100_000
 class HistoryEntry:
     """One step of a delivery, of a background session itself, or an act of a person (`delivery` is None).
 
-    `kind` is `accepted`, `refused`, `skipped`, `started`, `retried`, `held`, `completed`, `dead` or `tool`; without
-    a delivery `running`, `trigger_failed`, `failed`, `stalled`, `reloaded` or `acted`.
+    `kind` is `accepted`, `refused`, `skipped`, `started`, `retried`, `postponed`, `held`, `completed`, `dead` or
+    `tool`; without a delivery `running`, `trigger_failed`, `failed`, `stalled`, `reloaded` or `acted`.
     """
 
     at: datetime
@@ -186,7 +187,9 @@ def _steps(
         yield delivery.updated, "started", f"session {delivery.session_id} continues{attempt}{_place(delivery, -1)}"
     if delivery.state == "pending" and reason.startswith(WAITS):
         yield delivery.updated, "held", f"{reason}; until {show(delivery.available_at)}"
-    elif delivery.state == "pending" and delivery.attempts:
+    elif is_postponed(delivery):
+        yield delivery.updated, "postponed", f"{reason}; until {show(delivery.available_at)}"
+    elif delivery.state == "pending" and (delivery.attempts or delivery.reason):
         cause = reason if delivery.reason else "interrupted"
         yield delivery.updated, "retried", f"{cause}; next attempt at {show(delivery.available_at)}"
     if delivery.state == "done":

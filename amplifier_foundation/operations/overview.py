@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.errors import AmplifierError, SessionConflict
 from amplifier_core.frozen import frozen
 from amplifier_core.ids import host_of
+from amplifier_core.utils.secrets import redact_text
 
 from ..background.keys import RUNS
 from ..documents.times import format_time
@@ -98,6 +99,8 @@ async def read_overview(store: DurableStore, processes: Processes, *, everything
     for each in [each for each in claimed if each.queue != RUNS]:
         work = {"session_id": each.session_id, "since": format_time(each.updated), "host": _host_of(each)}
         _row_of(rows, each.project, each.queue)["at_work"].append(work)
+    for key, row in rows.items():
+        row.update(await _read_postponed(store, *key) if row["waiting"] else {"postponed": 0})
     if any(row["waiting"] for row in rows.values()):
         from .approvals import read_approvals
 
@@ -146,6 +149,20 @@ def overview_without_store(processes: Processes, failure: StoreError) -> Overvie
         if row["state"] == "running":
             row["state"], row["reason"] = "degraded", str(failure)
     return processes.overview(rows, [])
+
+
+async def _read_postponed(store: DurableStore, project: str, queue: str) -> dict[str, Any]:
+    """Return how many events wait for a budget or a plugin, with the time and the reason of the first due."""
+    from ..background.giving_back import POSTPONED, is_postponed
+
+    page = await views_of(store).delivery_page(project=project, queue=queue, states=["pending"], limit=1_000)
+    postponed = [each for each in page if is_postponed(each)]
+    if not postponed:
+        return {"postponed": 0}
+    first = min(postponed, key=lambda each: each.available_at)
+    reason = redact_text(str(first.reason)).removeprefix(POSTPONED)
+    until = format_time(first.available_at)
+    return {"postponed": len(postponed), "postponed_until": until, "postponed_reason": reason}
 
 
 async def _add_hosts(store: DurableStore, rows: Rows) -> list[dict[str, Any]]:

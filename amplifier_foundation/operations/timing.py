@@ -1,4 +1,4 @@
-"""Configure the triggers of a bundle without waking a session, and ask for their next fires."""
+"""Configure the triggers of a bundle without waking a session, and ask for their next fires and addresses."""
 
 from __future__ import annotations
 
@@ -79,3 +79,16 @@ async def next_fire(
     except Exception:  # `validate` and `up` report its error
         return None
     return coming.at if coming is not None else None
+
+
+async def find_url(declared: Declared, *, project: str, plugins: Plugins, store: DurableStore) -> str:
+    """Return the URL that wakes the background session of a trigger; '' for none, or one known only once it runs."""
+    from ..background.trigger_making import url_of
+
+    module = declared.config.module
+    try:
+        if not hasattr(plugins.triggers.get(module)(), "url"):
+            return ""  # its configuration is not read: it may be invalid on this machine
+        return url_of(await declared.source(project, plugins, store))
+    except Exception:  # `validate` and `up` report its error
+        return ""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from amplifier_foundation import load_bundle
 from amplifier_foundation.background import store_upkeep
 from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.cli.view import PlainLines, RunView
 
 
 def statuses(running: Any) -> dict[str, str]:
@@ -47,6 +50,25 @@ async def test_a_stopped_one_is_neither_paused_nor_resumed(command: str, running
     assert (code, "asked is stopped. Start it with: amplifier start asked" in err) == (exits.CONFLICT, True)
     assert statuses(running)["asked"] == "stopped"
     assert (await say("start", "asked"))[0] == exits.OK
+
+
+async def test_the_address_of_a_webhook_is_told_by_up_and_by_trigger_list(running: Any, say: Any) -> None:
+    out = io.StringIO()
+    running.up.manager._engine.observers.append(RunView(PlainLines(out)))
+    bundle = Path("bundle.md")
+    hooked = """  - {name: hooked, triggers: [{module: trigger-webhook, config: {port: 0}}]}
+  - {name: fixed, start_on_parent_start: false, triggers: [{module: trigger-webhook, config: {path: /news}}]}
+---
+"""
+    bundle.write_text(bundle.read_text().removesuffix("---\n") + hooked)
+    await running.up.reconcile(await load_bundle(str(bundle)))
+    await running.until("hooked", "armed")
+    assert re.search(r"◦ hooked       trigger-webhook is armed at http://127\.0\.0\.1:[1-9]\d+/hooked\n", out.getvalue())
+    _, listed, _ = await say("trigger", "list", "--json")
+    urls = {row["background_session"]: row["url"] for row in json.loads(listed)["data"]}
+    assert urls == {"hooked": None, "fixed": "http://127.0.0.1:8787/news"}  # the system has chosen the port of one
+    _, listed, _ = await say("trigger", "list")
+    assert "trigger-webhook at http://127.0.0.1:8787/news" in listed
 
 
 async def test_a_stopped_timer_has_no_next_fire(running: Any, say: Any) -> None:

@@ -16,8 +16,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from amplifier_core.errors import SpawnRefused
+from amplifier_core.hookspecs import hookimpl
 from amplifier_foundation.cli import exits, invoke
-from amplifier_foundation.cli.view import RunView
+from amplifier_foundation.cli.view import PlainLines, RunView
+from amplifier_foundation.documents.times import format_time
 from amplifier_foundation.operations import columns
 from amplifier_foundation.operations.columns import shorten_home
 from amplifier_foundation.paths import project_of
@@ -57,6 +60,20 @@ async def test_each_background_session_is_shown_with_its_state_and_figures(runni
     assert f"Process {os.getpid()} since" in err
 
 
+async def test_ps_and_trigger_list_count_an_event_at_work_alike(running: Any, say: Any) -> None:
+    await running.up.manager.fire("holding", {})
+    await running.until("holding", "session")
+    await running.up.manager.fire("holding", {})
+    _, out, _ = await say("ps", "--json")
+    row = rows(out)["holding"]
+    assert (row["waiting"], len(row["at_work"])) == (1, 1)
+    _, out, _ = await say("trigger", "list", "--json")
+    [listed] = json.loads(out)["data"]
+    assert (listed["waiting"], listed["at_work"]) == (1, 1)
+    _, out, _ = await say("trigger", "list")
+    assert "WAITING  AT WORK  LAG" in out
+
+
 async def test_a_background_session_that_failed_is_shown_with_its_reason(running: Any, say: Any) -> None:
     [asked] = [each for each in running.up.manager._sessions.values() if each.config.name == "asked"]
     running.up.manager._engine.set_status(asked, "failed", "its trigger\nis broken")
@@ -66,6 +83,36 @@ async def test_a_background_session_that_failed_is_shown_with_its_reason(running
     running.up.manager._engine.set_status(asked, "failed", f"its trigger {'x' * 80} is broken. Mend it")
     _, out, err = await say("ps")
     assert f"echo/asked: its trigger {'x' * 80} is broken. Mend it\n" in err
+
+
+async def test_a_postponed_event_is_shown_with_its_time_and_reason_wherever_people_look(running: Any, say: Any) -> None:
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=8)
+
+    class QuietHours:
+        @hookimpl
+        async def amplifier_before_spawn(self, request: Any) -> None:
+            raise SpawnRefused(str(request.parent_id), "quiet hours", not_before=until)
+
+    running.up.manager._engine.plugins.register(QuietHours(), "quiet-hours")
+    out = io.StringIO()
+    view = RunView(PlainLines(out))
+    running.up.manager._engine.observers.append(view)
+    await running.up.manager.fire("asked", {"what": "a"})
+    await running.until("asked", "postponed")
+
+    when = format_time(until)
+    _, listed, _ = await say("ps", "--json")
+    row = rows(listed)["asked"]
+    assert (row["postponed"], row["postponed_until"], row["postponed_reason"]) == (1, when, "quiet hours")
+    _, listed, _ = await say("ps")
+    assert f" 1 until {when}: quiet hours " in listed
+    _, lines, _ = await say("logs", "asked")
+    assert f"↻ asked        postponed: quiet hours; until {when}\n" in lines
+    said = next(line for line in out.getvalue().splitlines() if "postponed until" in line)
+    assert f"quiet hours; postponed until {when}. See: amplifier why " in said
+    code, told, _ = await say("why", said.rpartition(" ")[2])
+    assert code == exits.OK
+    assert f"waiting: postponed: quiet hours, due {when}" in " ".join(told.split())
 
 
 def test_what_waits_is_shown_when_nothing_runs(background: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from amplifier_core import load_plugins
+from amplifier_foundation import load_bundle, open_inbox
+from amplifier_foundation.background.up import Control, run_background
 from amplifier_foundation.cli import exits, invoke
 
 
@@ -26,6 +29,22 @@ async def test_a_running_background_session_is_fired_from_any_folder(
         code, _, err = await say("trigger", "fire", name, "--data", '{"what": "hi"}')
         assert (code, err) == (exits.OK, f"{name}: accepted\n")
     await running.until("asked", "completed", count=2)
+
+
+async def test_trigger_list_finds_the_bundle_that_runs_here_under_another_name(background: Path, say: Any) -> None:
+    other = background.rename(background.with_name("other.md"))
+    code, _, err = await say("trigger", "list")
+    assert (code, "no bundle.md in this project" in err) == (exits.NOT_FOUND, True)
+    plugins = load_plugins(environ={})
+    store, control = open_inbox(plugins), Control()
+    async with run_background([await load_bundle(str(other))], store, plugins, control=control) as [up]:
+        await up.manager.fire("asked", {"what": "hi"})
+        await say("trigger", "fire", "careful", "--data", '{"n": 2}')
+        code, out, err = await say("trigger", "list", "--json")
+        assert (code, err) == (exits.OK, "")
+        listed = [row["background_session"] for row in json.loads(out)["data"]]
+        assert listed == ["asked", "careful"]
+    await store.close()
 
 
 async def test_its_condition_counts_as_in_its_own_folder(

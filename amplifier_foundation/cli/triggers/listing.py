@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...operations.timing import declared_in, next_fire
-from ..app import bundle_option, json_option, load_bundle_at, plugins_of, use_inbox
+from ...operations.timing import declared_in, find_url, next_fire
+from ..app import (
+    bundle_option,
+    find_own_bundle,
+    json_option,
+    load_bundle_at,
+    plugins_of,
+    project_here,
+    read_settings_here,
+    use_inbox,
+)
 from ..loops import enter_loop, run_reading
 from ..output import print_json, print_table, timestamp
 
@@ -17,9 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from amplifier_core.storage import DeliveryCounts, DeliveryState
+    from amplifier_core.plugins import Plugins
+    from amplifier_core.storage import DeliveryCounts, DeliveryState, DurableStore
 
-LEFT_OUT = ("CONFIG", "LAG", "DROPPED", "DONE", "LAST EVENT", "DEAD", "WAITING", "NEXT FIRE", "TRIGGER")
+    from ...bundle.model import Bundle
+
+LEFT_OUT = ("CONFIG", "LAG", "DROPPED", "DONE", "LAST EVENT", "AT WORK", "DEAD", "WAITING", "NEXT FIRE", "TRIGGER")
 """Columns that a narrow terminal does not get, the least important first."""
 _NONE: Mapping[DeliveryState, int] = {}
 
@@ -32,51 +44,34 @@ _NONE: Mapping[DeliveryState, int] = {}
 async def list_(ctx: click.Context, bundle_path: str | None, as_json: bool) -> None:
     """List the triggers of each background session, with the next fire and the counts so far.
 
-    A stopped background session has no next fire.
+    Without --bundle, and without a bundle.md here, they are those of the bundles that run here. A stopped background
+    session has no next fire.
 
-    LAG is the age of the oldest waiting event. DROPPED counts refused and skipped events.
+    LAG is the age of the oldest event that waits or is at work. DROPPED counts refused and skipped events.
     """
-    from amplifier_core.clock import SystemClock
-    from amplifier_core.utils.secrets import redact_all
-
-    from ...background.keys import MANUAL, queue_key
-    from ...background.lifecycle import read_wish
     from ...background.undeclared import find_stranded, find_undeclared
-    from ...paths import project_of
 
-    plugins, now, rows = plugins_of(ctx), SystemClock().now(), list[dict[str, Any]]()
-    bundle = await load_bundle_at(bundle_path, plugins, runs=False)
-    project = project_of(bundle.base_path)
+    plugins, rows = plugins_of(ctx), list[dict[str, Any]]()
     async with use_inbox(plugins) as store:
-        counts = _by_declaration(await store.delivery_counts(project=project))
-        for session in bundle.background_sessions:
-            queue = queue_key(bundle.name, session.name)
-            stopped = await read_wish(store, project, queue) == "stopped"
-            for each in declared_in(bundle, session):
-                about = {"background_session": session.name, "trigger": each.config.module}
-                config = redact_all(each.config.config)
-                await enter_loop()
-                coming = await next_fire(each, now, project=project, plugins=plugins, store=store)
-                fires = None if stopped else coming
-                rows.append({**about, "config": config, **_counts(fires, counts.get(each.key), now)})
-            by_hand = counts.get(f"{queue}/{MANUAL}")
-            if by_hand is not None:
-                about = {"background_session": session.name, "trigger": "by hand"}
-                rows.append({**about, "config": {}, **_counts(None, by_hand, now)})
-        undeclared = [*await find_undeclared(store, [(bundle, project)]), *await find_stranded(store, [bundle])]
+        bundles = await _find_bundles(store, plugins, bundle_path)
+        for bundle, project in bundles:
+            rows += await _list_triggers(store, plugins, bundle, project)
+        undeclared = await find_undeclared(store, bundles)
+        undeclared += await find_stranded(store, [bundle for bundle, _ in bundles])
     if as_json:
         print_json("trigger.list/2", rows)
         return
-    headings = ("TRIGGER", "CONFIG", "NEXT FIRE", "LAST EVENT", "WAITING", "LAG", "DONE", "DROPPED", "DEAD")
+    headings = ("TRIGGER", "CONFIG", "NEXT FIRE", "LAST EVENT", "WAITING", "AT WORK", "LAG", "DONE", "DROPPED", "DEAD")
     cells = [
         (
             row["background_session"],
-            row["trigger"],
+            f"{row['trigger']} at {row['url']}" if row["url"] else row["trigger"],
             json.dumps(row["config"], ensure_ascii=False) if row["config"] else "-",
             row["next_fire"] or "-",
             row["last_event"] or "-",
             str(row["waiting"]),
-            f"{row['lag']:.0f} s" if row["waiting"] else "-",
+            str(row["at_work"]),
+            f"{row['lag']:.0f} s" if row["waiting"] or row["at_work"] else "-",
             *(str(row[state]) for state in ("done", "dropped", "dead")),
         )
         for row in rows
@@ -89,6 +84,48 @@ async def list_(ctx: click.Context, bundle_path: str | None, as_json: bool) -> N
         leave_out=LEFT_OUT,
     )
     click.echo("".join(f"{queue}\n" for queue in undeclared), err=True, nl=False)
+
+
+async def _find_bundles(store: DurableStore, plugins: Plugins, path: str | None) -> list[tuple[Bundle, str]]:
+    """Return the bundle at `path`, or the own one of this project, or those that run in it; each with its project."""
+    from ...background.undeclared import source_of
+    from ...operations.running import list_all_running
+    from ...paths import project_of
+
+    running: set[tuple[str, str]] = set()
+    if path is None and find_own_bundle(read_settings_here()) is None:
+        here = project_here()
+        running = {each.key for each in list_all_running() if each.key[0] == here}
+    sources = {await source_of(store, *key) for key in running} - {""}
+    bundles = [await load_bundle_at(source, plugins, runs=False) for source in sorted(sources) or [path]]
+    return [(bundle, project_of(bundle.base_path)) for bundle in bundles]
+
+
+async def _list_triggers(store: DurableStore, plugins: Plugins, bundle: Bundle, project: str) -> list[dict[str, Any]]:
+    from amplifier_core.clock import SystemClock
+    from amplifier_core.utils.secrets import redact_all
+
+    from ...background.keys import MANUAL, queue_key
+    from ...background.lifecycle import read_wish
+
+    now, rows = SystemClock().now(), list[dict[str, Any]]()
+    counts = _by_declaration(await store.delivery_counts(project=project))
+    for session in bundle.background_sessions:
+        queue = queue_key(bundle.name, session.name)
+        stopped = await read_wish(store, project, queue) == "stopped"
+        for each in declared_in(bundle, session):
+            await enter_loop()
+            url = await find_url(each, project=project, plugins=plugins, store=store)
+            about = {"background_session": session.name, "trigger": each.config.module, "url": url or None}
+            config = redact_all(each.config.config)
+            coming = await next_fire(each, now, project=project, plugins=plugins, store=store)
+            fires = None if stopped else coming
+            rows.append({**about, "config": config, **_counts(fires, counts.get(each.key), now)})
+        by_hand = counts.get(f"{queue}/{MANUAL}")
+        if by_hand is not None:
+            about = {"background_session": session.name, "trigger": "by hand", "url": None}
+            rows.append({**about, "config": {}, **_counts(None, by_hand, now)})
+    return rows
 
 
 def _by_declaration(counts: Iterable[DeliveryCounts]) -> dict[str, DeliveryCounts]:
@@ -116,7 +153,8 @@ def _counts(fires: datetime | None, counted: DeliveryCounts | None, now: datetim
     return {
         "next_fire": timestamp(fires),
         "last_event": timestamp(counted.newest if counted is not None else None),
-        "waiting": counts.get("pending", 0) + counts.get("claimed", 0),
+        "waiting": counts.get("pending", 0),
+        "at_work": counts.get("claimed", 0),
         "lag": max(0.0, (now - since).total_seconds()) if since is not None else 0.0,
         "done": counts.get("done", 0),
         "dropped": counts.get("refused", 0) + counts.get("skipped", 0),

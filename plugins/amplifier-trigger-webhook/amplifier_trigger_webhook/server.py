@@ -17,6 +17,8 @@ from weakref import WeakKeyDictionary
 from amplifier_core.errors import TriggerError
 from amplifier_core.process_forks import close_in_forks
 
+from .trigger import url_of
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
@@ -82,7 +84,7 @@ class Listener:
             if self._starting is None or (self._starting.done() and self._server is None):  # it may have failed before
                 self._starting = asyncio.create_task(self._start_server(self._socket))
             host, port = self._socket.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return url_of(host, port)
 
     async def leave(self, path: str) -> None:
         """Give the path back; the last one ends the server."""

@@ -38,7 +38,7 @@ class WebhookTrigger:
         self._stopped = False
         self._pending: PendingRequests | None = None
         self.url = ""
-        """Its address, once it is ready."""
+        """Its address: once it is configured for a fixed port, else once it is ready."""
 
     @staticmethod
     def config_schema() -> dict[str, Any]:
@@ -67,6 +67,7 @@ class WebhookTrigger:
         if self._context.saver is not None:
             _read_secret(self._config.secret_env)
         self._path = self._config.path or default_path(self._context.name)
+        self.url = f"{url_of(self._config.host, self._config.port)}{self._path}" if self._config.port else ""
 
     @property
     def address(self) -> str:
@@ -150,6 +151,11 @@ def _read_secret(variable: str | None) -> bytes:
             NAME, "secret_env", f"the environment variable {variable} is not set; put the secret there"
         )
     return secret.encode("utf-8", "surrogateescape")
+
+
+def url_of(host: str, port: int) -> str:
+    """Return the URL of a host and a port, without a path."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def default_path(name: str) -> str:
