@@ -491,6 +491,12 @@ def test_nothing_is_missing_of_what_is_installed(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr() == ("Nothing is missing.\n", "")
 
 
+def test_the_bundle_of_a_background_session_is_found_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    sessions = "{bundle: {name: a}, background_sessions: [{name: w, bundle: 'foreman:workers/coding-worker'}]}"
+    Path("bundle.md").write_text(f"---\n{sessions}\n---\n")
+    assert run(capsys, "install", "--dry-run") == (exits.OK, "Nothing is missing.\n", "")
+
+
 def test_a_dry_run_prints_the_commands_and_nothing_is_installed_unasked(capsys: pytest.CaptureFixture[str]) -> None:
     write(
         "tools: [{module: tool-hammer, source: 'git+https://host/hammer@v1'}]\n"

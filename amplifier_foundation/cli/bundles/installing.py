@@ -11,7 +11,7 @@ import click
 from amplifier_core.errors import BundleError
 
 from ...cli import exits
-from ...operations.loading import find_left_out_here
+from ...operations.loading import find_left_out_here, known_bundles
 from ..app import confirm, json_option, plugins_of, read_bundle_at, read_settings_here, yes_option
 from ..completing import complete_bundles
 from ..output import plural, print_json
@@ -90,11 +90,11 @@ def find_missing(path: str | None, plugins: Plugins) -> list[Missing]:
     from ...documents.positions import Place
 
     settings = read_settings_here()
-    bundles = [read_bundle_at(path, plugins, settings)]
+    bundles, names = [read_bundle_at(path, plugins, settings)], known_bundles(plugins, settings)
     for name, source in local_workers(bundles[0]):
         try:
-            leave_out = find_left_out_here(source, plugins, {})
-            bundles.append(read_bundle(source, leave_out=leave_out))
+            leave_out = find_left_out_here(source, plugins, names)
+            bundles.append(read_bundle(source, registry=names, leave_out=leave_out))
         except BundleError as error:  # `validate` shows all of it
             click.echo(f"background session '{name}' is left out: {error}", err=True)
     triggers = {*plugins.triggers, *(row.name for row in plugins.rows)}  # a disabled one is installed
