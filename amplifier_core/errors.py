@@ -153,11 +153,17 @@ class SessionConflict(SessionError, RuntimeError):
 
 
 class ForkRefused(SessionError, PermissionError):
-    """A plugin refused a fork in `amplifier_before_fork`."""
+    """A plugin refused a fork in `amplifier_before_fork`.
 
-    def __init__(self, session_id: str, reason: str) -> None:
-        self.reason = reason
-        super().__init__(session_id, f"fork of session '{session_id}' refused: {reason}")
+    A delivery of a background session whose memory is that fork is postponed, as by `SpawnRefused`; `not_before` and
+    `final` mean the same. Raises `ValueError` for a time without a zone.
+    """
+
+    def __init__(
+        self, session_id: str, reason: str, *, not_before: datetime | None = None, final: bool = False
+    ) -> None:
+        self.reason, self.not_before, self.final = reason, not_before, final
+        super().__init__(session_id, f"fork of session '{session_id}' refused{_until(not_before, final)}: {reason}")
 
 
 class SpawnRefused(SessionError, PermissionError):
@@ -171,11 +177,15 @@ class SpawnRefused(SessionError, PermissionError):
     def __init__(
         self, session_id: str, reason: str, *, not_before: datetime | None = None, final: bool = False
     ) -> None:
-        if not_before is not None and not_before.tzinfo is None:
-            raise ValueError(f"not_before must have a time zone: {not_before}")
         self.reason, self.not_before, self.final = reason, not_before, final
-        until = " for good" if final else f" until {not_before.isoformat()}" if not_before else ""
-        super().__init__(session_id, f"spawn from session '{session_id}' refused{until}: {reason}")
+        super().__init__(session_id, f"spawn from session '{session_id}' refused{_until(not_before, final)}: {reason}")
+
+
+def _until(not_before: datetime | None, final: bool) -> str:
+    """Return in words for how long a refusal holds. Raises `ValueError` for a time without a zone."""
+    if not_before is not None and not_before.tzinfo is None:
+        raise ValueError(f"not_before must have a time zone: {not_before}")
+    return " for good" if final else f" until {not_before.isoformat()}" if not_before else ""
 
 
 class SpawnTimeout(SessionError, TimeoutError):

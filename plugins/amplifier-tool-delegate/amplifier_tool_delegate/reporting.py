@@ -24,6 +24,8 @@ _DONE = ("completed", "success")
 _COSTS = ("cost", "cost_usd", "usage")
 _NEVER_BEGAN = {"SessionExists", "SessionNotFound", "InvalidSessionId", "BundleError", "UnknownName"}
 """Names of errors, of any program, without a session to resume."""
+_REFUSALS = {"SpawnRefused", "ForkRefused"}
+"""Names of the refusals of plugins: nothing has begun."""
 _NO_SUCH_AGENT = {"BundleNotFoundError", "UnknownName"}
 
 
@@ -86,8 +88,8 @@ def make_failure(delegation: Delegation, error: Exception, limit: float | None) 
     if delegation.agent and (kinds & _NO_SUCH_AGENT) and getattr(error, "kind", "agent") == "agent":
         others = [name for name in delegation.names if name != delegation.agent]
         return UnknownAgent(delegation.agent, others, describe_error(error) if "BundleError" in kinds else "")
-    if "SpawnRefused" in kinds:
-        return DelegationError("SpawnRefused", str(error) or f"{delegation.subject} was refused")
+    for refusal in kinds & _REFUSALS:
+        return DelegationError(refusal, str(error) or f"{delegation.subject} was refused")
     if limit is not None or "SpawnTimeout" in kinds:
         session_id = str(getattr(error, "session_id", None) or delegation.session_id)
         seconds = getattr(error, "seconds", limit)

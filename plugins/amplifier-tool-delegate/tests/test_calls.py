@@ -12,6 +12,7 @@ import pytest
 from amplifier_core.errors import (
     BundleLoadError,
     BundleNotFoundError,
+    ForkRefused,
     SessionNotFound,
     SpawnRefused,
     SpawnTimeout,
@@ -180,12 +181,12 @@ async def test_a_program_that_runs_no_agents_is_named_as_the_cause(
     assert program.names() == []
 
 
-async def test_a_refusal_is_told_in_the_words_of_who_refused(program: Program) -> None:
-    program.answer = SpawnRefused("lead", "there are 20 already")
-    assert await program.failure(agent="reviewer") == (
-        "SpawnRefused",
-        "spawn from session 'lead' refused: there are 20 already",
-    )
+@pytest.mark.parametrize(
+    ("refusal", "told"), [(SpawnRefused, "spawn from session 'lead'"), (ForkRefused, "fork of session 'lead'")]
+)
+async def test_a_refusal_is_told_in_the_words_of_who_refused(program: Program, refusal: Any, told: str) -> None:
+    program.answer = refusal("lead", "there are 20 already")
+    assert await program.failure(agent="reviewer") == (refusal.__name__, f"{told} refused: there are 20 already")
     assert program.names() == ["delegate:agent_spawned", "delegate:error"]
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from amplifier_core import SessionRecord, SpawnRequest, UnknownName, hookimpl
+from amplifier_core import ForkRefused, SessionRecord, SpawnRequest, UnknownName, hookimpl
 from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore
 from amplifier_foundation.sessions.history import text_of
@@ -140,3 +141,31 @@ async def test_a_runner_that_nobody_offers_is_refused_at_the_start(open_bench: O
         with pytest.raises(UnknownName, match="runner-nowhere"):
             await bench.start(runner="runner-nowhere")
         assert bench.manager.get_status() == {}
+
+
+async def test_a_refused_fork_postpones_its_event_and_a_final_refusal_skips_it(
+    open_bench: OpenBench, plugins: Plugins
+) -> None:
+    class Refusing:
+        refusal: ForkRefused | None = None
+
+        @hookimpl
+        async def amplifier_before_fork(self, request: Any) -> None:
+            if self.refusal is not None:
+                raise self.refusal
+
+    refusing = Refusing()
+    plugins.register(refusing, "refusing")
+    async with open_bench() as bench:
+        await bench.start(fork_from="last", instruction_template="{n}", max_attempts=1)
+        bench.trigger.feed(1)
+        await bench.until("completed")
+        morning = bench.clock.now() + timedelta(minutes=8)
+        refusing.refusal = ForkRefused("s", "it is night", not_before=morning)
+        bench.trigger.feed(2)
+        await bench.until("postponed")
+        assert bench.told("postponed", "until") == [morning]
+        refusing.refusal = ForkRefused("s", "never", final=True)
+        await bench.clock.advance(8 * 60)
+        await bench.until("refused")
+        assert sorted(each.state for each in await bench.deliveries()) == ["done", "skipped"]

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from amplifier_core.errors import SessionConflict
+from amplifier_core.errors import ForkRefused, SessionConflict, SpawnRefused
 from amplifier_core.testing import VirtualClock
 from amplifier_foundation.flows.errors import FlowError
+from amplifier_foundation.flows.failures import explain
 from amplifier_foundation.flows.graph import Graph
 from amplifier_foundation.flows.outputs import find_json
 from amplifier_foundation.flows.tasks import Approval, Branch, ForEach, Loop, Parallel, Sequence, Task, Workflow
@@ -441,3 +442,8 @@ async def test_a_task_whose_prompt_a_hook_refuses_fails_with_the_reason(run: Mak
     result = await run(Task("ask", agent="self", prompt="say yes"), hooks=[{"module": "h", "source": "./closed.py"}])
     assert (result.status, result.outputs) == ("failed", {})
     assert "stopped before an answer: Denied by hook: closed" in str(result.error)
+
+
+@pytest.mark.parametrize("refusal", [ForkRefused, SpawnRefused])
+def test_a_refusal_of_a_plugin_is_not_tried_again_by_its_task(refusal: Any) -> None:
+    assert not explain(refusal("s", "there are enough"), "a").is_retryable
