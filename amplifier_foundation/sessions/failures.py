@@ -52,11 +52,15 @@ def describe_failure(error: BaseException, session: AmplifierSession | None = No
     """Return a failure in one line: `anthropic: 401 invalid x-api-key. Check the key in ANTHROPIC_API_KEY`.
 
     Secrets are hidden. `session` is asked for the variables of its provider; later calls with the same error know them.
-    Errors that are no provider's have the name of their class.
+    An error of this program is its own text; any other one that is no provider's has the name of its class.
     """
+    from amplifier_core.errors import AmplifierError, NoProviderMounted
     from amplifier_core.utils.secrets import redact_text
 
     problem = find_provider_error(error)
+    if problem is None and isinstance(error, AmplifierError) and str(error):
+        remedy = ". See: amplifier bundle validate" if isinstance(error, NoProviderMounted) else ""
+        return redact_text(f"{error}{remedy}")
     if problem is None:
         return redact_text(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
     if problem.remedy is None:

@@ -88,7 +88,7 @@ async def test_a_key_that_cannot_be_sent_is_told_without_it(serve: Any, key: str
     service = await serve(api_key=key)
     with pytest.raises(AuthenticationError) as caught:
         await service.ask()
-    assert show_error(caught.value) == "the API key has odd characters. Check ANTHROPIC_API_KEY."
+    assert show_error(caught.value) == "the API key has odd characters. Check api_key in the provider's config."
 
 
 async def test_other_credentials_on_the_machine_are_not_used(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ async def test_a_key_that_cannot_be_sent_is_told_without_it(serve: Any, key: str
     service = await serve(api_key=key)
     with pytest.raises(AuthenticationError) as caught:
         await service.ask()
-    assert show_error(caught.value) == "the API key has odd characters. Check GEMINI_API_KEY."
+    assert show_error(caught.value) == "the API key has odd characters. Check api_key in the provider's config."
 
 
 # the configuration

@@ -88,7 +88,7 @@ async def test_a_key_that_cannot_be_sent_is_told_without_it(serve: Any) -> None:
     service = await serve(api_key="two\nlines")
     with pytest.raises(AuthenticationError) as caught:
         await service.ask()
-    assert show_error(caught.value) == "the API key has odd characters. Check OLLAMA_API_KEY."
+    assert show_error(caught.value) == "the API key has odd characters. Check api_key in the provider's config."
 
 
 async def test_an_address_that_is_none_is_told(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:

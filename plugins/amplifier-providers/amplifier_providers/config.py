@@ -107,6 +107,11 @@ class BaseSettings(BaseModel):
                 return key, name
         return None
 
+    def name_key(self, variable: str) -> str:
+        """Return the names of the variables with the API key, `variable` where the provider's config has none."""
+        given = getattr(self, "api_key", None) or f"${{{variable}}}"
+        return " and ".join(_PLACEHOLDER.findall(given)) or "api_key in the provider's config"
+
     def resolve_model(self, name: str | None) -> str:
         """Return the model of an alias, or the name itself; the default model without a name."""
         chosen = name or self.default_model

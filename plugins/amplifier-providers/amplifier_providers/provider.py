@@ -242,7 +242,8 @@ class SDKProvider(ABC, Generic[Client]):
             remedy = f"Set {self.key_variable}, or api_key in the provider's config."
             raise translator.make(AuthenticationError, "there is no API key", remedy)
         if self._key and (not (self._key.isascii() and self._key.isprintable()) or " " in self._key):
-            raise translator.make(AuthenticationError, "the API key has odd characters", f"Check {self.key_variable}.")
+            remedy = f"Check {self._limits.name_key(self.key_variable)}."
+            raise translator.make(AuthenticationError, "the API key has odd characters", remedy)
         try:
             if self._address:  # one of the environment is not checked before
                 self._limits.check_address(self._address)

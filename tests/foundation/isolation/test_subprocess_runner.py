@@ -187,7 +187,7 @@ class TestMainJsonEnvelope:
     async def test_error_emits_json_envelope_with_status_error(self, runner: SubprocessRunner, tmp_path: Path) -> None:
         result = await run_session_in_subprocess({**SAYS_YES, "providers": []}, "yes", "p", tmp_path, runner=runner)
         assert (read(result)["status"], read(result)["output"]) == ("error", "")
-        assert read(result)["error"] == result.error == "NoProviderMounted: No providers mounted"
+        assert read(result)["error"] == result.error == "No providers mounted. See: amplifier bundle validate"
 
 
 async def test_a_session_past_its_time_limit_is_asked_then_killed(

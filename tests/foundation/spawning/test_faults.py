@@ -90,7 +90,9 @@ async def told_of(store: DurableStore) -> list[tuple[str, str]]:
             id="orchestrator",
         ),
         pytest.param({"providers": [{"module": "provider-faulty"}]}, "OSError: broken provider", id="provider"),
-        pytest.param({"inherit_providers": False}, "NoProviderMounted: No providers mounted", id="no provider"),
+        pytest.param(
+            {"inherit_providers": False}, "No providers mounted. See: amplifier bundle validate", id="no provider"
+        ),
     ],
 )
 async def test_what_a_child_cannot_do_without_is_raised_stored_and_told_once(
