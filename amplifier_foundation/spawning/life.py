@@ -189,6 +189,7 @@ def outcome_event(spawn: Spawn, outcome: SpawnOutcome) -> tuple[str, dict[str, A
         "status": outcome.status,
         "turn_count": outcome.turn_count,
         "usage": dict(outcome.usage),
+        "duration": outcome.duration,
     }
     if outcome.status == "completed":
         return SESSION_COMPLETED, {**data, "output": outcome.output, "success": True}

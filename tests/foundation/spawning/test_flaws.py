@@ -350,6 +350,7 @@ async def test_how_it_ended_is_told_once(
     event = await anext(news)
     assert (event.name, event.source_session_id) == ("session:completed", result.session_id)
     assert (event.data["output"], event.data["success"], news.lag) == ("user:hello", True, 0)
+    assert event.data["duration"] == result.duration
     with pytest.raises(OSError, match="broken"):
         await spawn_bundle(make_bundle(providers=[words.entry("provider-faulty")]), "x", parent, event_router=router)
     event = await anext(news)
