@@ -13,7 +13,7 @@ from amplifier_core.errors import BundleError, UnknownName
 from amplifier_core.loader import ModuleValidationError
 
 from ..documents.local_paths import is_path, is_remote
-from ..documents.problems import BundleProblemsError, Problem, as_errors, error_at, has_errors, warning_at
+from ..documents.problems import BundleProblemsError, Problem, as_errors, error_at, has_errors, text_of, warning_at
 from .agents import load_agents, problems_of_agent_file
 from .code_check import check_code
 from .guard_check import check_guards
@@ -366,7 +366,7 @@ def _check_trackers(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
         except Exception as error:
             key = str(error).partition(":")[0]
             place = origin(bundle, (*path, "config", key), key=True) if key in tracker.config else None
-            yield error_at(place or spot, "AMP114", f"tracker '{tracker.name}': {error}")
+            yield error_at(place or spot, "AMP114", f"tracker '{tracker.name}': {text_of(error)}")
 
 
 def _check_runners(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.errors import NameTaken, TriggerError
 from amplifier_core.triggers import TriggerContext
 
-from ..documents.problems import Problem, error_at, warning_at
+from ..documents.problems import Problem, error_at, text_of, warning_at
 from .names import place_of
 from .origins import origin
 
@@ -80,4 +80,4 @@ def check_triggers(bundle: Bundle, plugins: Plugins, *, runs: bool) -> Iterator[
                     named = _NAMED.match(str(each))
                     path = ("background_sessions", index, "triggers", number, "config", named["key"] if named else "")
                     place = origin(bundle, path, key=True) if path[-1] in declared.config else None
-                    yield error_at(place or spot, "AMP112", str(each))
+                    yield error_at(place or spot, "AMP112", text_of(each))

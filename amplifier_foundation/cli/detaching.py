@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -74,7 +75,12 @@ class Logfile:
 
 def open_log(path: Path) -> int:
     """Open a file for appending, for its user alone (0600). Raises `OSError`, also for a link."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "it is a link, and no log is written through one. Remove it", path) from None
+        raise
     try:
         os.fchmod(descriptor, 0o600)
     except OSError:
@@ -103,8 +109,13 @@ def detach(flags: Sequence[str], arguments: Sequence[str], *, quiet: bool) -> in
     from ..security.session_mark import unmarked_environment
 
     path = make_private(data_home() / "logs") / "up.log"
-    rotate_log(path)
-    log = open_log(path)
+    try:
+        rotate_log(path)
+        log = open_log(path)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise click.ClickException(f"{path}: {error.strerror}") from None
     try:
         begins = os.fstat(log).st_size
         program = [sys.executable, "-P", "-m", "amplifier_foundation"]

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from ..operations.overview import Overview
 
 LEFT_OUT = (
-    "LAST EVENT", "FOLDER", "DROPPED", "DONE", "HOSTS", "AT WORK", "TO APPROVE", "POSTPONED", "WAITING", "DEAD", "STATE",
-)  # fmt: skip
+    *("LAST EVENT", "FOLDER", "DROPPED", "DONE", "HOSTS", "AT WORK", "TO APPROVE", "POSTPONED"),
+    *("WAITING", "DEAD", "STATE"),
+)
 """Columns that a narrow terminal does not get, the least important first."""
 STARTING = timedelta(seconds=60)
 """A process that does not answer may still start."""

@@ -9,7 +9,13 @@ from dataclasses import asdict, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Literal
 
-from amplifier_core.errors import BundleDependencyError, BundleError, BundleLoadError, BundleValidationError
+from amplifier_core.errors import (
+    AmplifierError,
+    BundleDependencyError,
+    BundleError,
+    BundleLoadError,
+    BundleValidationError,
+)
 from amplifier_core.frozen import frozen
 
 if TYPE_CHECKING:
@@ -105,6 +111,12 @@ def _one_line(message: str) -> str:
     if message.isprintable():
         return message
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an error; one that is not written for people, as a `KeyError`, has the name of its class."""
+    is_told = isinstance(error, AmplifierError | ValueError) and str(error)
+    return str(error) if is_told else f"{type(error).__name__}: {error}"
 
 
 def as_errors(problems: Iterable[Problem]) -> list[Problem]:

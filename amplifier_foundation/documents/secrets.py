@@ -46,8 +46,14 @@ def find_secrets(data: Any, positions: Positions) -> list[Problem]:
     A secret is the text of a sensitive key (`amplifier_core.utils.SENSITIVE_KEYS`), a key of a well-known service
     anywhere, or a password in a URL. Placeholders are none: `${NAME}`, `{name}`, `secret://NAME`.
     """
-    message = "a secret is written here; keep it with 'amplifier auth login', and write secret://NAME"
-    return [warning_at(positions.at(path), "AMP113", message) for path in _find_paths(data, (), sensitive=False)]
+    keep = "keep it with 'amplifier auth login', and write secret://NAME"
+    in_trigger = "put it into an environment variable, and name that as the trigger says"
+    return [
+        warning_at(
+            positions.at(path), "AMP113", f"a secret is written here; {in_trigger if 'triggers' in path else keep}"
+        )
+        for path in _find_paths(data, (), sensitive=False)
+    ]
 
 
 def _find_paths(value: Any, path: KeyPath, *, sensitive: bool) -> Iterator[KeyPath]:

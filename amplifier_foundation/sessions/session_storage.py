@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 from amplifier_core.errors import InvalidSessionId, SessionConflict, SessionExists, SessionNotFound
 from amplifier_core.ids import validate_session_id
@@ -23,6 +24,8 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
+_WARNED_OF: WeakSet[type] = WeakSet()
+"""The classes of storages of which a warning has said that they list no sessions: a program adapts one often."""
 _FOUND = 20
 _TIMES = ("created", "updated")
 _FIELDS = tuple(field.name for field in fields(SessionRecord))
@@ -60,7 +63,6 @@ class SessionStorageAdapter:
         self._lock = threading.Lock()
         self._known: dict[str, None] = {}
         self._lists = hasattr(storage, "list_sessions")
-        self._has_warned = False
 
     async def create(self, record: SessionRecord) -> SessionRecord:
         """Store a new session; with `fork_of` and without `fork_at`, a fork of all messages of the source."""
@@ -95,8 +97,8 @@ class SessionStorageAdapter:
         self, *, project: str | None = None, parent_id: str | None = None, limit: int | None = None
     ) -> list[SessionRecord]:
         """Return the known sessions, the last updated first; a warning says when there may be others."""
-        if not self._lists and not self._has_warned:
-            self._has_warned = True
+        if not self._lists and type(self.storage) not in _WARNED_OF:
+            _WARNED_OF.add(type(self.storage))
             logger.warning(
                 "%s cannot list its sessions: others than those of this process are found by their whole id alone",
                 type(self.storage).__name__,

@@ -63,7 +63,8 @@ async def test_the_address_of_a_webhook_is_told_by_up_and_by_trigger_list(runnin
     bundle.write_text(bundle.read_text().removesuffix("---\n") + hooked)
     await running.up.reconcile(await load_bundle(str(bundle)))
     await running.until("hooked", "armed")
-    assert re.search(r"◦ hooked       trigger-webhook is armed at http://127\.0\.0\.1:[1-9]\d+/hooked\n", out.getvalue())
+    armed = r"◦ hooked       trigger-webhook is armed at http://127\.0\.0\.1:[1-9]\d+/hooked\n"
+    assert re.search(armed, out.getvalue())
     _, listed, _ = await say("trigger", "list", "--json")
     urls = {row["background_session"]: row["url"] for row in json.loads(listed)["data"]}
     assert urls == {"hooked": None, "fixed": "http://127.0.0.1:8787/news"}  # the system has chosen the port of one

@@ -50,7 +50,7 @@ async def test_a_second_press_that_finds_no_running_tool_names_nothing_as_cut_of
         stops.press()  # both while a tool blocks the loop, which has ended when they are heard
         stops.press()
         await asyncio.sleep(0)
-        while not stops.at_once:  # noqa: ASYNC110 - a press tells nobody
+        while not stops.at_once:
             await asyncio.sleep(0)
         stops.press()
         await asyncio.Event().wait()

@@ -122,6 +122,18 @@ def test_a_start_that_fails_in_the_background_says_why(project: Path, amplifier:
 
 
 @pytest.mark.parametrize("other", ["--once", "--dry-run"])
+def test_a_planted_link_in_place_of_the_log_is_named_with_its_remedy(
+    background: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = home / "logs" / "up.log"
+    log.parent.mkdir(parents=True)
+    log.symlink_to(home / "elsewhere")
+    assert invoke(["up", "--detach", "--trust"]) == exits.FAILED
+    err = capsys.readouterr().err
+    assert err == f"amplifier: {log}: it is a link, and no log is written through one. Remove it\n"
+    assert not (home / "elsewhere").exists()
+
+
 def test_what_ends_by_itself_is_not_detached(other: str, background: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["up", "--detach", other]) == exits.USAGE
     assert "--detach excludes" in capsys.readouterr().err

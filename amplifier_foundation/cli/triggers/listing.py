@@ -97,7 +97,8 @@ async def _find_bundles(store: DurableStore, plugins: Plugins, path: str | None)
         here = project_here()
         running = {each.key for each in list_all_running() if each.key[0] == here}
     sources = {await source_of(store, *key) for key in running} - {""}
-    bundles = [await load_bundle_at(source, plugins, runs=False) for source in sorted(sources) or [path]]
+    paths: list[str | None] = [*sorted(sources)] or [path]
+    bundles = [await load_bundle_at(each, plugins, runs=False) for each in paths]
     return [(bundle, project_of(bundle.base_path)) for bundle in bundles]
 
 

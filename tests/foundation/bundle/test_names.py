@@ -109,6 +109,23 @@ async def test_checking_a_file_checks_the_bundles_that_its_background_sessions_r
     ]
 
 
+async def test_an_error_of_a_trigger_that_is_not_written_for_people_has_the_name_of_its_class(write: Any) -> None:
+    class Careless:
+        def configure(self, config: Any) -> None:
+            config["k"]
+
+    class CarelessPlugin:
+        @hookimpl
+        def amplifier_register_trigger(self, register: Any) -> None:
+            register("trigger-careless", Careless)
+
+    plugins = Plugins()
+    plugins.register(CarelessPlugin())
+    path = write("background_sessions: [{name: a, triggers: [{module: trigger-careless}]}]\n")
+    messages = [each.message for each in await check_bundle(path, plugins) if each.code == "AMP112"]
+    assert messages == ["KeyError: 'k'"]
+
+
 async def test_a_key_mistyped_in_the_configuration_of_an_installed_module_is_told_where_it_stands(
     write: Any, folder: Path
 ) -> None:

@@ -159,3 +159,11 @@ async def test_a_reference_is_no_secret_in_a_bundle(tmp_path: Path) -> None:
     assert (await load_bundle(str(write_bundle(tmp_path, '{api_key: "secret://HOUSE_API_KEY"}')))).problems == []
     [problem] = (await load_bundle(str(write_bundle(tmp_path, "{api_key: something-secret}")))).problems
     assert "keep it with 'amplifier auth login', and write secret://NAME" in problem.message
+
+
+async def test_a_secret_in_a_trigger_gets_the_remedy_that_a_trigger_takes(tmp_path: Path) -> None:
+    triggers = "[{module: trigger-webhook, config: {secret: something-secret}}]"
+    sessions = f"background_sessions: [{{name: w, triggers: {triggers}}}]"
+    (tmp_path / "bundle.md").write_text(f"---\nbundle: {{name: b}}\n{sessions}\n---\n")
+    [problem] = (await load_bundle(str(tmp_path / "bundle.md"))).problems
+    assert problem.message.startswith("a secret is written here; put it into an environment variable, and name that")

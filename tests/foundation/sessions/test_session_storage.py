@@ -102,12 +102,16 @@ async def test_a_session_that_another_adapter_changed_is_a_conflict(files: Files
 async def test_a_session_of_another_process_is_found_by_its_whole_id(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await SessionStorageAdapter(files).create(SessionRecord("small-1", project="/p"))
-    later = SessionStorageAdapter(files)
+    class Small(Files):
+        """A class that no other test has."""
+
+    small = Small(files.folder)
+    await SessionStorageAdapter(small).create(SessionRecord("small-1", project="/p"))
+    later = SessionStorageAdapter(small)
     assert await later.find("small") == []
-    assert [await later.sessions(project="/p"), await later.sessions()] == [[], []]
+    assert [await later.sessions(project="/p"), await SessionStorageAdapter(small).sessions()] == [[], []]
     assert caplog.messages == [
-        "Files cannot list its sessions: others than those of this process are found by their whole id alone"
+        "Small cannot list its sessions: others than those of this process are found by their whole id alone"
     ]
     assert [record.session_id for record in await later.find("small-1")] == ["small-1"]
     assert [await later.find("small-2"), await later.find("../small-1")] == [[], []]
