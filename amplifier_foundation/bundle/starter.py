@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .first_provider import Choice
     from .model import Bundle
 
+TOOL = "tool-filesystem"
+"""The module of its one tool."""
 _PLAIN = re.compile(r"(?!(?:true|false|yes|no|on|off|null|y|n)\Z)[A-Za-z][A-Za-z0-9_-]*", re.IGNORECASE)
 """Text without quotes in YAML; the listed words are other values there."""
 
@@ -49,7 +51,7 @@ bundle:
 {providers}
 # The agent's tools: this one works with the files of its working folder, and no others.
 tools:
-  - module: tool-filesystem
+  - module: {tool}
 
 # Other bundles below this one; this one wins.
 # includes:
@@ -79,7 +81,7 @@ def starter(name: str, choice: Choice | None = None) -> str:
         config = "".join(["    config:\n", *lines]) if lines else _NO_CONFIG
         providers, description = _MODEL % choice.module + config, "Answers with a model."
     quoted = name if _PLAIN.fullmatch(name) else json.dumps(name, ensure_ascii=False)
-    return _STARTER.format(name=quoted, description=description, providers=providers)
+    return _STARTER.format(name=quoted, description=description, providers=providers, tool=TOOL)
 
 
 def first_bundle(name: str, choice: Choice, folder: Path) -> Bundle:

@@ -6,6 +6,11 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from amplifier_core.errors import SessionConflict
+
+from ..bundle.starter import TOOL
+from ..sessions.records import agent_of
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -25,6 +30,29 @@ async def refuse(error: NotTrusted) -> bool:
     return False
 
 
+def is_fileless(record: SessionRecord) -> bool:
+    """Return whether a session is from a bundle that a program has made: no file has it, and the record not all of it.
+
+    The first bundle of a folder without one is in no file, either, but can be made once more.
+    """
+    if record.bundle_source or not record.bundle or not record.config:
+        return False
+    modules = [[entry.get("module") for entry in record.config.get(key) or ()] for key in ("providers", "tools")]
+    is_first = len(modules[0]) == 1 and modules[1] == [TOOL] and bool(record.bundle_digest) and not agent_of(record)
+    return not is_first
+
+
+def refuse_fileless(record: SessionRecord) -> None:
+    """Return for any other session. Raises `SessionConflict` for one of a bundle that a program has made."""
+    if is_fileless(record):
+        session = record.session_id
+        raise SessionConflict(
+            session,
+            f"session '{session}' is from the bundle '{record.bundle}' of a program, which no file has. Resume it in "
+            f"the program, or go on with another bundle: amplifier run --resume {session} -b BUNDLE",
+        )
+
+
 class BundleOpener:
     """Loads bundles for sessions; `chosen`, from the command line, is that of all new ones."""
 
@@ -36,8 +64,10 @@ class BundleOpener:
     async def load(self, folder: str, record: SessionRecord | None, settle: Settle) -> Bundle:
         """Return the bundle for a session that works in `folder`; `record` is that of a stored one.
 
-        Raises `BundleError`, `SettingsError` and `NotTrusted`.
+        Raises `BundleError`, `SettingsError`, `NotTrusted`, and `SessionConflict` for a session of a program's bundle.
         """
+        if record is not None and self._chosen is None:
+            refuse_fileless(record)
         settings = await self._read_settings(folder, settle)
         source = (record.bundle_source if record is not None else None) or self._chosen
         source = source or await asyncio.to_thread(find_own_bundle, folder, settings)

@@ -76,10 +76,11 @@ async def choose(
 ) -> Chosen:
     """Find the session and its bundle; make the fork.
 
-    Raises `SessionConflict` when a changed bundle is refused, and `NotTrusted`.
+    Raises `SessionConflict` when a changed bundle is refused, or a program made the session's, and `NotTrusted`.
     """
     from ...operations.sessions import fork_session
     from ...sessions.runs import refuse_run
+    from ...spawning.opening import is_fileless, refuse_fileless
 
     point = split_point(wanted.fork) if wanted.fork else None
     stored = point.session if point else wanted.resume
@@ -88,13 +89,16 @@ async def choose(
         refuse_run(record)
     if record is not None and point is None and held_of(record.metadata):
         await _refuse_waiting(record, store)
+    if record is not None and not wanted.bundle:
+        refuse_fileless(record)
     path = wanted.bundle or (record.bundle_source if record is not None else None) or None
     if path or find_own_bundle(read_settings_here()):
         bundle = await load_bundle_at(path, plugins, asking=asking)
         prefer(bundle, wanted)
     else:
         bundle = make_bundle(wanted, record)
-    if record is not None and record.bundle_digest and bundle.digest != record.bundle_digest:
+    known = record.bundle_digest if record is not None and not is_fileless(record) else ""
+    if record is not None and known and bundle.digest != known:
         changed = f"{path or 'bundle.md'} has changed since session {record.session_id} last ran"
         if wanted.accept:
             click.echo(f"amplifier: {changed}; continuing with its present version", err=True)
