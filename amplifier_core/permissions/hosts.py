@@ -41,16 +41,37 @@ def is_internal_address(address: Address) -> bool:
     """
     import ipaddress
 
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour
-        if any(address in ipaddress.IPv6Network(each) for each in _AROUND_IPV4):
-            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        if inner is not None:
-            return is_internal_address(inner)
-        if address.is_site_local:
-            return True
+    address = _innermost(address)
+    if isinstance(address, ipaddress.IPv6Address) and address.is_site_local:
+        return True
     is_local = any(address in ipaddress.ip_network(each) for each in _LOCAL)
     return is_local or not address.is_global or address.is_multicast or str(address) == _OF_THE_CLOUD
+
+
+def is_loopback_host(host: str) -> bool:
+    """Return whether a host says by itself that it is this machine."""
+    name = fold(host).rstrip(".")
+    address = parse_address(name.strip("[]"))
+    return name == "localhost" or name.endswith(".localhost") or (address is not None and is_loopback_address(address))
+
+
+def is_loopback_address(address: Address) -> bool:
+    """Return whether an address leads back to this machine; the unspecified ones, `0.0.0.0` and `::`, do.
+
+    An IPv4 address inside of an IPv6 one counts as itself.
+    """
+    return any(each.is_loopback or each.is_unspecified for each in (address, _innermost(address)))
+
+
+def _innermost(address: Address) -> Address:
+    """Return the IPv4 address inside of an IPv6 one; any other address is returned as it is."""
+    import ipaddress
+
+    if not isinstance(address, ipaddress.IPv6Address):
+        return address
+    if any(address in ipaddress.IPv6Network(each) for each in _AROUND_IPV4):
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or address
 
 
 def parse_address(host: str) -> Address | None:

@@ -175,8 +175,8 @@ def _make_factory(
 
     A proxy resolves names itself, and may be internal: then the URL alone is checked.
     """
-    reach.check_url(req.full_url)
     is_proxied = req.has_proxy() or getattr(req, "_tunnel_host", None) is not None
+    reach.check_url(req.full_url, is_proxied=is_proxied)
 
     def respond(sock: socket.socket, *args: Any, **options: Any) -> HTTPResponse:
         response = HTTPResponse(sock, *args, **options)

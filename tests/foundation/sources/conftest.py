@@ -14,6 +14,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -119,7 +120,7 @@ class Handler(SimpleHTTPRequestHandler):
             self.send_response(401)
             self.send_header("WWW-Authenticate", 'Basic realm="private"')
             self.end_headers()
-        elif self.path.startswith("/to?"):
+        elif urlsplit(self.path).path == "/to":
             self.send_response(302)
             self.send_header("Location", self.path.partition("?")[2])
             self.end_headers()

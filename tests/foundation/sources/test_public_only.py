@@ -14,18 +14,19 @@ from amplifier_foundation.sources import SourceCache, SourceNotFound, SourceRefu
 from .conftest import GitLog, Repository, Server, left_in
 
 PUBLIC = "93.184.216.34"
+NEAR = "192.168.7.7"
 Serve = Callable[..., Server]
 Answers = list[str]
 
 
 @pytest.fixture
 def dialled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Has the public address answer here; returns every address that is connected to."""
+    """Has the public address and the near one answer here; returns every address that is connected to."""
     real, addresses = socket.create_connection, list[str]()
 
     def connect(address: tuple[str, int], *arguments: Any) -> socket.socket:
         addresses.append(address[0])
-        return real(("127.0.0.1", address[1]) if address[0] == PUBLIC else address, *arguments)
+        return real(("127.0.0.1", address[1]) if address[0] in (PUBLIC, NEAR) else address, *arguments)
 
     monkeypatch.setattr(socket, "create_connection", connect)
     return addresses
@@ -139,6 +140,37 @@ def test_a_public_server_redirects_nobody_to_this_machine(
 def test_who_names_this_machine_may_be_redirected_on_it(cache: SourceCache, web: Path, serve: Serve) -> None:
     first, second = serve(web), serve(web)
     assert cache.fetch(f"http://{first.address}/to?http://{second.address}/bundle.md").read_text() == "one"
+
+
+@pytest.mark.parametrize("host", SPELLINGS)
+def test_a_server_of_the_network_redirects_nobody_to_this_machine(
+    cache: SourceCache, web: Path, serve: Serve, dialled: list[str], host: str
+) -> None:
+    near, inside = serve(web), serve(web)
+    target = f"http://{host}:{inside.server_address[1]}/bundle.md"
+    with pytest.raises(SourceRefused, match="on this machine or its own network"):
+        cache.fetch(f"http://{NEAR}:{near.server_address[1]}/to?{target}")
+    assert (inside.asked, dialled) == ([], [NEAR])
+
+
+def test_a_server_of_the_network_redirects_to_another_one(
+    cache: SourceCache, web: Path, serve: Serve, dialled: list[str]
+) -> None:
+    first, second, here = serve(web), serve(web), serve(web)
+    near = f"http://{NEAR}:{first.server_address[1]}/to?http://{NEAR}:{second.server_address[1]}/bundle.md"
+    assert cache.fetch(f"http://{here.address}/to?{near}").read_text() == "one"
+    assert dialled == ["127.0.0.1", NEAR, NEAR]
+
+
+def test_a_server_behind_a_proxy_redirects_nobody_to_this_machine(
+    cache: SourceCache, web: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy, inside = serve(web), serve(web)
+    monkeypatch.setenv("http_proxy", f"http://{proxy.address}")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with pytest.raises(SourceRefused, match="leads to 127.0.0.1, on this machine"):
+        cache.fetch(f"http://server.example/to?http://{inside.address}/bundle.md")
+    assert (len(proxy.asked), inside.asked) == (1, [])
 
 
 def test_git_connects_to_the_address_that_was_checked(
