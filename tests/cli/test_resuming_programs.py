@@ -27,6 +27,7 @@ I am another.
 """
 PROVIDERS = [{"module": "provider-playbook", "config": {"otherwise": {"say": "PROG says {prompt}"}}}]
 
+
 @pytest.fixture(params=["made", "of data"])
 def session(request: pytest.FixtureRequest, project: Path) -> SessionRecord:
     """Return the stored session of a program's bundle."""
@@ -51,7 +52,11 @@ def session(request: pytest.FixtureRequest, project: Path) -> SessionRecord:
 @pytest.mark.parametrize("has_bundle", [False, True])
 @pytest.mark.parametrize("command", [("run", "second", "--resume"), ("run", "second", "--fork"), ("session", "resume")])
 def test_a_session_of_a_programs_bundle_goes_on_with_another_one_only_when_that_is_named(
-    command: tuple[str, ...], has_bundle: bool, session: SessionRecord, project: Path, capsys: pytest.CaptureFixture[str]
+    command: tuple[str, ...],
+    has_bundle: bool,
+    session: SessionRecord,
+    project: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     other = project / ("bundle.md" if has_bundle else "other.md")
     other.write_text(OTHER, encoding="utf-8")
