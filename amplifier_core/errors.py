@@ -11,8 +11,9 @@
     │   ├── SessionNotFound (LookupError)
     │   ├── SessionExists (ValueError)
     │   ├── SessionConflict (RuntimeError)
-    │   ├── ForkRefused (PermissionError)
-    │   ├── SpawnRefused (PermissionError)
+    │   ├── RefusalError (PermissionError)
+    │   │   ├── ForkRefused
+    │   │   └── SpawnRefused
     │   ├── SpawnTimeout (TimeoutError)
     │   ├── AnswerUnfinished (RuntimeError)
     │   ├── NoProviderMounted (RuntimeError)
@@ -152,40 +153,34 @@ class SessionConflict(SessionError, RuntimeError):
     """Another process or task wrote this session, or owns this work, first."""
 
 
-class ForkRefused(SessionError, PermissionError):
-    """A plugin refused a fork in `amplifier_before_fork`.
+class RefusalError(SessionError, PermissionError):
+    """A plugin refused a step of a session, by default for now: a delivery of a background session is postponed.
 
-    A delivery of a background session whose memory is that fork is postponed, as by `SpawnRefused`; `not_before` and
-    `final` mean the same. Raises `ValueError` for a time without a zone.
+    With `not_before` (aware), until then at least; with `final` it is dropped. Raises `ValueError` without a zone.
     """
+
+    act = "act of"
 
     def __init__(
         self, session_id: str, reason: str, *, not_before: datetime | None = None, final: bool = False
     ) -> None:
+        if not_before is not None and not_before.tzinfo is None:
+            raise ValueError(f"not_before must have a time zone: {not_before}")
         self.reason, self.not_before, self.final = reason, not_before, final
-        super().__init__(session_id, f"fork of session '{session_id}' refused{_until(not_before, final)}: {reason}")
+        until = " for good" if final else f" until {not_before.isoformat()}" if not_before else ""
+        super().__init__(session_id, f"{self.act} session '{session_id}' refused{until}: {reason}")
 
 
-class SpawnRefused(SessionError, PermissionError):
-    """A plugin refused a spawn in `amplifier_before_spawn`.
+class ForkRefused(RefusalError):
+    """A plugin refused a fork in `amplifier_before_fork`; `session_id` is the source, `ForkRequest.source_id`."""
 
-    `session_id` is the spawning session, `SpawnRequest.parent_id`. By default the refusal holds for now: a delivery of
-    a background session is postponed. With `not_before` (aware) it is postponed to that time at least; with `final` it
-    is never tried again. Raises `ValueError` for a time without a zone.
-    """
-
-    def __init__(
-        self, session_id: str, reason: str, *, not_before: datetime | None = None, final: bool = False
-    ) -> None:
-        self.reason, self.not_before, self.final = reason, not_before, final
-        super().__init__(session_id, f"spawn from session '{session_id}' refused{_until(not_before, final)}: {reason}")
+    act = "fork of"
 
 
-def _until(not_before: datetime | None, final: bool) -> str:
-    """Return in words for how long a refusal holds. Raises `ValueError` for a time without a zone."""
-    if not_before is not None and not_before.tzinfo is None:
-        raise ValueError(f"not_before must have a time zone: {not_before}")
-    return " for good" if final else f" until {not_before.isoformat()}" if not_before else ""
+class SpawnRefused(RefusalError):
+    """A plugin refused a spawn in `amplifier_before_spawn`; `session_id` spawns, `SpawnRequest.parent_id`."""
+
+    act = "spawn from"
 
 
 class SpawnTimeout(SessionError, TimeoutError):
@@ -218,10 +213,7 @@ class AnswerUnfinished(SessionError, RuntimeError):
 
 
 class NoProviderMounted(SessionError, RuntimeError):
-    """A session has no model to ask; `causes` says of each provider of its plan why it is missing.
-
-    `lacks_key` says whether one of them lacks its key.
-    """
+    """A session has no model to ask; `causes` says why, of each provider of its plan, `lacks_key` if one has no key."""
 
     def __init__(self, session_id: str, causes: Iterable[str] = (), *, lacks_key: bool = False) -> None:
         self.causes, self.lacks_key = tuple(causes), lacks_key

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from amplifier_core.errors import ForkRefused, SpawnRefused
+    from amplifier_core.errors import RefusalError
     from amplifier_core.events import SessionEvent
     from amplifier_core.hook_data import SpawnOutcome
     from amplifier_core.storage import Delivery, Status
@@ -122,7 +122,7 @@ class AttemptEnd:
         if any(each.is_decided for each in await approvals.read()):
             await make_due(self.engine.store, self.delivery.delivery_id, self.engine.clock.now())
 
-    async def postpone(self, refusal: SpawnRefused | ForkRefused) -> None:
+    async def postpone(self, refusal: RefusalError) -> None:
         """Try a refused delivery again at the time that the plugin named, or soon; skip it when the refusal is final.
 
         A postponement counts no attempt: quiet hours lose no event.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from amplifier_core.errors import ForkRefused, SessionNotFound, SpawnRefused, StoreUnavailable
+from amplifier_core.errors import RefusalError, SessionNotFound, StoreUnavailable
 
 from ..sessions.failures import describe_failure
 from ..sessions.recording import shield_to_completion
@@ -56,7 +56,7 @@ async def _try_once(
         spawn = await prepare_attempt(engine, background, delivery, approvals)
     except StoreUnavailable:
         raise
-    except (SpawnRefused, ForkRefused) as refusal:
+    except RefusalError as refusal:
         await end.postpone(refusal)
         return
     except WorkNotWanted as error:

@@ -25,7 +25,7 @@ def call(function: Callable[[Inputs], Any], inputs: Inputs, where: str, task: st
 
 def explain(error: Exception, task: str) -> FlowError:
     """Return an error as that of a task. What can only fail again is not retried: a wrong key, a spent budget."""
-    from amplifier_core.errors import BudgetExceeded, ForkRefused, SpawnRefused, SpawnTimeout
+    from amplifier_core.errors import BudgetExceeded, RefusalError, SpawnTimeout
 
     from ..sessions.failures import describe_failure, find_provider_error
 
@@ -36,7 +36,7 @@ def explain(error: Exception, task: str) -> FlowError:
     problem = find_provider_error(error)
     if problem is not None:
         return FlowError(FAILED, describe_failure(error), task, is_retryable=problem.retryable)
-    is_final = is_mistake(error) or isinstance(error, BudgetExceeded | ForkRefused | SpawnRefused)
+    is_final = is_mistake(error) or isinstance(error, BudgetExceeded | RefusalError)
     return FlowError(FAILED, describe_failure(error), task, is_retryable=not is_final)
 
 
