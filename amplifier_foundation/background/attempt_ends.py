@@ -159,7 +159,8 @@ class AttemptEnd:
             return await self.deny(error, spawn, outcome)
         problem, exhausted, retry = find_provider_error(error), is_exhausted(error), self.background.config.retry
         excusable, base = problem is not None and is_of_service(problem), retry.delay
-        if error is not None and is_of_key(error):  # until a person gives another key, each try is in vain
+        needs_key = error is not None and is_of_key(error)
+        if error is not None and needs_key:  # until a person gives another key, each try is in vain
             excusable, reason, base = True, describe_with_login(error), retry.max_delay
         is_out = excusable and self.background.outage.excuses(self.delivery.delivery_id)
         if not excusable:
@@ -175,9 +176,10 @@ class AttemptEnd:
             delay = self.engine.backoff(tries, base=base, cap=retry.max_delay)
         due = self.engine.clock.now() + timedelta(seconds=delay)
         changes = self._find_changes(spawn, outcome)
-        await self._put_back(reason, due, counted=counted, session=changes)
+        noted = f"{POSTPONED}{reason}" if is_out and needs_key else reason  # the next start may have a key
+        await self._put_back(noted, due, counted=counted, session=changes)
         if is_out:
-            self.background.outage.add(self.delivery.delivery_id, self.engine.clock, delay)
+            self.background.outage.add(self.delivery.delivery_id, self.engine.clock, delay, needs_key=needs_key)
             until = max(due, self.background.outage.due or due)  # another failure may ask for a longer pause
             self.engine.report_problem(self.background, PROVIDER, "degraded", reason, until)
             self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=until)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from amplifier_core.storage import Delivery, DurableStore, Inbox
 
 POSTPONED = "postponed: "
-"""The beginning of the reason of a delivery that waits for a budget or a plugin."""
+"""The beginning of the reason of a delivery that waits for a budget, a key or a plugin."""
 _SPENT = ", and no request begins beyond that. "
 """In the reason of one that waits for a budget since an earlier version, which wrote no such beginning."""
 MOST_POSTPONED = 10_000
@@ -34,13 +34,13 @@ async def make_due(store: DurableStore, delivery_id: str, now: datetime | None =
 
 
 def is_postponed(delivery: Delivery) -> bool:
-    """Return whether a delivery waits for a budget or a plugin."""
+    """Return whether a delivery waits for a budget, a key or a plugin."""
     reason = delivery.reason or ""
     return delivery.state == "pending" and (reason.startswith(POSTPONED) or _SPENT in reason)
 
 
 async def resume_postponed(store: DurableStore, project: str, queue: str, now: datetime) -> set[str]:
-    """Make postponed deliveries due: the budget or the plugin may have changed, and postpones them again if not.
+    """Make postponed deliveries due: what they wait for may have changed, and postpones them again if not.
 
     Return the ids of those that the store cannot make due before their time.
     """

@@ -36,6 +36,8 @@ class Outage:
     """The same moment by the wall clock, which goes on while a machine is suspended. The earlier of both counts."""
     pause: float = 0.0
     """Seconds, after the last failure."""
+    needs_key: bool = False
+    """Whether the last failure was that of a key: a person has to give another one."""
     _failed: set[str] = field(default_factory=set)
     """Ids of the deliveries that failed since the last answer."""
     _suspect: set[str] = field(default_factory=set)
@@ -45,9 +47,9 @@ class Outage:
         """Return whether the failure of a delivery is one of the service."""
         return delivery_id not in self._suspect
 
-    def add(self, delivery_id: str, clock: Clock, pause: float) -> None:
+    def add(self, delivery_id: str, clock: Clock, pause: float, *, needs_key: bool = False) -> None:
         """Note a failure: the next try is `pause` seconds from now."""
-        self.failures, self.pause = self.failures + 1, pause
+        self.failures, self.pause, self.needs_key = self.failures + 1, pause, needs_key
         self._failed.add(delivery_id)
         if pause > self.seconds_left(clock):
             self._wait(clock)
@@ -60,7 +62,7 @@ class Outage:
 
     def end(self) -> None:
         """Note that the provider has answered."""
-        self.failures, self.until, self.due = 0, None, None
+        self.failures, self.until, self.due, self.needs_key = 0, None, None, False
         self._suspect |= self._failed
         self._failed.clear()
 

@@ -254,7 +254,7 @@ def _check_key(bundle: Bundle) -> Iterator[Problem]:
     if names := find_missing_key(entry):
         module = str(entry["module"])
         message = (
-            f"{module} has no key on this machine: events become dead letters. Keep one with: "
+            f"{module} has no key on this machine: events wait for one. Keep it with: "
             f"amplifier auth login {module.removeprefix(PREFIX)}, or set {' or '.join(names)}"
         )
         path = ("providers", bundle.providers.index(entry), "module")

@@ -11,7 +11,7 @@ from amplifier_core.utils.secrets import redact_all, redact_text
 
 from ..documents.safe_text import one_line
 from ..operations.columns import add_counts, cell, columns_of, new_row, reset_counts
-from ..operations.history import LINE, describe, first_line
+from ..operations.history import LINE, REASON, describe, first_line
 from .advice import with_retry
 from .output import PlainLines, output_of, timestamp
 from .work_lines import WorkLines, tag_of
@@ -248,7 +248,8 @@ class RunView:
     def _on_postponed(self, row: Row, delivery: Any, reason: str, until: datetime) -> None:
         row["waiting"] += 1
         why = f"See: amplifier why {delivery.delivery_id[:8]}"
-        self._finish(row, delivery, "postponed", f"{first_line(reason)}; postponed until {timestamp(until)}. {why}")
+        said = f"{first_line(reason, REASON)}; postponed until {timestamp(until)}. {why}"
+        self._finish(row, delivery, "postponed", said)
 
     def _on_started(self, row: Row, delivery: Any, resumed: bool) -> None:
         row["at_work"].append({"session_id": delivery.session_id})
@@ -298,11 +299,11 @@ class RunView:
 
     def _on_retried(self, row: Row, delivery: Any, reason: str, delay: float) -> None:
         row["waiting"] += 1
-        self._finish(row, delivery, "retried", f"{first_line(reason)}; next attempt in {delay:.1f} s")
+        self._finish(row, delivery, "retried", f"{first_line(reason, REASON)}; next attempt in {delay:.1f} s")
 
     def _on_dead(self, row: Row, delivery: Any, reason: str) -> None:
         row["dead"] += 1
-        text = f"given up: {first_line(reason)}"
+        text = f"given up: {first_line(reason, REASON)}"
         self._finish(row, delivery, "dead", text, with_retry(text, delivery.delivery_id))
 
     def _on_cancelled(self, row: Row, delivery: Any, reason: str) -> None:

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 LINE = 110
 """Longest answer or reason in a line, in characters."""
+REASON = 2 * LINE
+"""Longest reason why an event is not done yet, with its remedy."""
 END_OF_PATH = 40
 """Characters of a path that begins a line which is too long."""
 RECENT = 200
@@ -171,7 +173,7 @@ def _steps(
     delivery: Delivery, record: SessionRecord | None, answer: str, show: ShowTime
 ) -> Iterator[tuple[datetime, str, str]]:
     """Yield the time, the kind and the text of each step."""
-    summary, reason = describe(delivery.event), first_line(delivery.reason or "")
+    summary, reason = describe(delivery.event), first_line(delivery.reason or "", REASON)
     attempt = f" (attempt {delivery.attempts})" if delivery.attempts > 1 else ""
     told = describe_worktree(record.metadata) if record is not None else ""
     worktree = f"; {first_line(told)}" if told else ""
@@ -204,14 +206,14 @@ def describe(event: Any) -> str:
     return one_line(describe_event(event), LINE)
 
 
-def first_line(text: str) -> str:
+def first_line(text: str, most: int = LINE) -> str:
     """Return the first line of an answer or a reason, safe for a terminal; a long path hides no cause behind it."""
     lines = redact_text(text[:LOOKED_AT]).strip().splitlines()
     if not lines:
         return "(no answer)"
     path, colon, cause = lines[0].partition(": ")
-    is_long = path[:1] == "/" and len(path) > END_OF_PATH and len(lines[0]) > LINE
-    return one_line(f"…{path[-END_OF_PATH:]}{colon}{cause}" if is_long else lines[0], LINE)
+    is_long = path[:1] == "/" and len(path) > END_OF_PATH and len(lines[0]) > most
+    return one_line(f"…{path[-END_OF_PATH:]}{colon}{cause}" if is_long else lines[0], most)
 
 
 @slotted

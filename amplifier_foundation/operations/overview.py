@@ -152,7 +152,7 @@ def overview_without_store(processes: Processes, failure: StoreError) -> Overvie
 
 
 async def _read_postponed(store: DurableStore, project: str, queue: str) -> dict[str, Any]:
-    """Return how many events wait for a budget or a plugin, with the time and the reason of the first due."""
+    """Return how many events wait for a budget, a key or a plugin, with the time and the reason of the first due."""
     from ..background.giving_back import POSTPONED, is_postponed
 
     page = await views_of(store).delivery_page(project=project, queue=queue, states=["pending"], limit=1_000)

@@ -23,9 +23,10 @@ background_sessions:
 You review.
 """
 ANTHROPIC = "providers: [{module: provider-anthropic}]"
+PLAYBOOK = "providers: [{module: provider-playbook, config: {otherwise: {say: hi}}}]"
 NO_KEY = (
-    "bundle.md:3:22: warning[AMP115] providers[0].module: provider-anthropic has no key on this machine: events become "
-    "dead letters. Keep one with: amplifier auth login anthropic, or set ANTHROPIC_API_KEY\n"
+    "bundle.md:3:22: warning[AMP115] providers[0].module: provider-anthropic has no key on this machine: events wait "
+    "for one. Keep it with: amplifier auth login anthropic, or set ANTHROPIC_API_KEY\n"
 )
 NO_PROVIDER = (
     "bundle.md:2:1: warning[AMP115] providers: the bundle has no provider: its sessions have no model to ask. Add one "
@@ -51,7 +52,7 @@ def write(providers: str) -> None:
         ("providers: [{module: provider-anthropic, config: {api_key: '${KEY}'}}]", ""),
         ("providers: [{module: provider-anthropic, config: {base_url: 'http://127.0.0.1:9'}}]", ""),
         ("providers: [{module: provider-ollama, config: {default_model: llama}}]", ""),
-        ("providers: [{module: provider-playbook, config: {otherwise: {say: hi}}}]", ""),
+        (PLAYBOOK, ""),
         ("providers: [{module: provider-anthropic}, {module: provider-playbook, config: {priority: 1}}]", ""),
     ],
 )
@@ -77,12 +78,24 @@ def test_a_key_of_the_environment_and_a_kept_one_count(
     assert capsys.readouterr().err == ""
 
 
-def test_a_start_without_a_key_tells_so_and_each_dead_letter_names_its_retry(
-    amplifier: Amplifier, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_start_without_a_key_tells_so_and_its_events_wait(amplifier: Amplifier) -> None:
     write(ANTHROPIC)
     assert invoke(["trust", "--yes"]) == exits.OK
     assert NO_KEY in amplifier("up", "--once").stderr
+    Path("app.py").write_text("x = (\n", encoding="utf-8")
+    done = amplifier("up", "--once")
+    assert done.returncode == exits.FAILED
+    remedy = "Set ANTHROPIC_API_KEY, or api_key in the provider's config, or run: amplifier auth login anthropic"
+    assert remedy in done.stdout
+    write(PLAYBOOK)
+    assert invoke(["trust", "--yes"]) == exits.OK
+    assert amplifier("up", "--once").returncode == exits.OK
+
+
+def test_a_dead_letter_names_its_retry(amplifier: Amplifier, capsys: pytest.CaptureFixture[str]) -> None:
+    write("")
+    assert invoke(["trust", "--yes"]) == exits.OK
+    amplifier("up", "--once")
     Path("app.py").write_text("x = (\n", encoding="utf-8")
     done = amplifier("up", "--once")
     assert done.returncode == exits.FAILED
@@ -90,7 +103,7 @@ def test_a_start_without_a_key_tells_so_and_each_dead_letter_names_its_retry(
     assert invoke(["trigger", "dead"]) == exits.OK
     out, err = capsys.readouterr()
     assert err == "Try them again when the cause is gone: amplifier trigger retry ID, or --all\n"
-    retry = f"api_key in the provider's config. Try it again: amplifier trigger retry {out.splitlines()[1][:8]}"
+    retry = f". Try it again: amplifier trigger retry {out.splitlines()[1][:8]}"
     assert retry in done.stdout
     assert invoke(["logs"]) == exits.OK
     assert retry in capsys.readouterr().out

@@ -121,7 +121,6 @@ def test_a_start_that_fails_in_the_background_says_why(project: Path, amplifier:
     assert done.stderr.endswith("amplifier: it did not start, and ended with 4 (usage or validation)\n")
 
 
-@pytest.mark.parametrize("other", ["--once", "--dry-run"])
 def test_a_planted_link_in_place_of_the_log_is_named_with_its_remedy(
     background: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,6 +133,7 @@ def test_a_planted_link_in_place_of_the_log_is_named_with_its_remedy(
     assert not (home / "elsewhere").exists()
 
 
+@pytest.mark.parametrize("other", ["--once", "--dry-run"])
 def test_what_ends_by_itself_is_not_detached(other: str, background: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["up", "--detach", other]) == exits.USAGE
     assert "--detach excludes" in capsys.readouterr().err

@@ -110,6 +110,8 @@ async def test_the_backlog_waits_for_a_key_and_goes_on_with_the_one_that_is_kept
         row = bench.manager.get_status(session_id)
         assert row["status"] == "degraded"
         assert re.search(told, row["reason"]), row["reason"]
+        await bench.holds(lambda: not bench.manager.get_status(session_id)["running"])
+        assert (await bench.manager.is_idle(), bench.manager.has_trouble) == (True, True)  # so `up --once` ends with 1
         keep_key("HOUSE_API_KEY", "the-new-key")
         await bench.until("completed", count=3, step=1)
         assert await bench.states() == ["done"] * 3
