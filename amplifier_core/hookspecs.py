@@ -69,7 +69,7 @@ def amplifier_register_runner(register: Register[RunnerFactory]) -> None:
 
 @hookspec
 async def amplifier_before_fork(request: ForkRequest) -> None:
-    """Allow a fork by returning, refuse it by raising `ForkRefused`, which postpones or skips as `SpawnRefused`."""
+    """Allow a fork by returning, refuse it by raising `ForkRefused`: for now, until a time, or for good."""
 
 
 @hookspec

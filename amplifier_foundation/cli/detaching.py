@@ -79,7 +79,7 @@ def open_log(path: Path) -> int:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise OSError(errno.ELOOP, "it is a link, and no log is written through one. Remove it", path) from None
+            raise OSError(errno.ELOOP, "no log is written through symbolic links; remove this one", path) from None
         raise
     try:
         os.fchmod(descriptor, 0o600)

@@ -230,7 +230,7 @@ class RunView:
             self.say("running", row["background_session"], "continues")
         row["state"], row["reason"] = status, reason
 
-    def _on_armed(self, row: Row, module: str, url: str, **facts: Any) -> None:
+    def _on_armed(self, row: Row, module: str, url: str = "", **facts: Any) -> None:
         row["triggers"].append(module)
         self.say("armed", row["background_session"], f"{module} is armed{f' at {url}' if url else ''}")
 

@@ -90,9 +90,7 @@ async def told_of(store: DurableStore) -> list[tuple[str, str]]:
             id="orchestrator",
         ),
         pytest.param({"providers": [{"module": "provider-faulty"}]}, "OSError: broken provider", id="provider"),
-        pytest.param(
-            {"inherit_providers": False}, "No providers mounted. See: amplifier bundle validate", id="no provider"
-        ),
+        pytest.param({"inherit_providers": False}, "NoProviderMounted: No providers mounted", id="no provider"),
     ],
 )
 async def test_what_a_child_cannot_do_without_is_raised_stored_and_told_once(
@@ -124,10 +122,11 @@ async def test_what_a_child_cannot_do_without_is_raised_stored_and_told_once(
             **options,
         )
     assert type(caught.value).__name__ == kind
+    stored = f"{text}. See: amplifier bundle validate" if kind == "NoProviderMounted" else error
     record = await store.get("broken")
-    assert (record.status, str(record.error).startswith(error)) == ("failed", True)
+    assert (record.status, str(record.error).startswith(stored)) == ("failed", True)
     [(name, told)] = await told_of(store)
-    assert (name, told.startswith(error)) == ("session:error", True)
+    assert (name, told.startswith(stored)) == ("session:error", True)
     assert traces(parent) == before
 
 
