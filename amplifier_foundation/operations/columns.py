@@ -32,7 +32,7 @@ def cut_causes(rows: Iterable[Row]) -> list[str]:
     """Return the causes that a table cuts, whole, each once with the queues that have it."""
     queues: dict[str, list[str]] = {}
     for row in rows:
-        for given in (row["reason"], row["postponed_reason"]):
+        for given in dict.fromkeys((row["reason"], row["postponed_reason"])):
             cause = one_line(given or "", LONGEST_CAUSE)
             if len(cause) > CAUSE:
                 queues.setdefault(cause, []).append(row["queue"])
@@ -47,7 +47,9 @@ def _state_text(row: Row, show: ShowTime) -> str:
 def _postponed_text(row: Row, show: ShowTime) -> str:
     if not row["postponed_until"]:
         return ""
-    return f"{row['postponed']} until {show(row['postponed_until'])}: {one_line(row['postponed_reason'], CAUSE)}"
+    is_told = row["postponed_reason"] == row["reason"]  # a spent budget is the reason of the state, too
+    cause = "" if is_told else f": {one_line(row['postponed_reason'], CAUSE)}"
+    return f"{row['postponed']} until {show(row['postponed_until'])}{cause}"
 
 
 def _work_text(row: Row, show: ShowTime) -> str:

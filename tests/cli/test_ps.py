@@ -319,3 +319,12 @@ def drawn(view: RunView) -> list[str]:
     out = io.StringIO()
     Console(file=out, width=200).print(view._table())
     return [line for line in out.getvalue().splitlines() if line.strip()]
+
+
+def test_a_cause_of_the_state_is_not_told_again_as_that_of_the_postponed_events() -> None:
+    cause = f"its budget is spent {'x' * 80}"
+    row = columns.new_row("/p", "echo/asked", state="degraded", reason=cause, postponed=1, postponed_reason=cause)
+    row["postponed_until"] = "2030-01-01T00:00:00Z"
+    [column] = [column for column in columns.COLUMNS if column.key == "postponed"]
+    assert columns.cell(column, row, str) == "1 until 2030-01-01T00:00:00Z"
+    assert columns.cut_causes([row]) == [f"echo/asked: {cause}"]
