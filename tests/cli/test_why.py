@@ -79,7 +79,7 @@ def test_a_chain_is_drawn_from_its_first_event_with_every_decision(
         "data, duration, event_data, event_name, event_summary, output, session_id, session_name, source, "
         "source_session_id, trigger, trigger_id"
     )
-    fault = f"TriggerError: trigger-session-event: instruction_template names {{nothing}}; this event has only: {rules}"
+    fault = f"trigger-session-event: instruction_template names {{nothing}}; this event has only: {rules}"
     drawn = told(capsys, "why", asked[:10]).splitlines()
     bad = f"        ├── chain/bad (trigger-session-event#1)  dead after 1 attempt: {fault}"
     [where] = [number for number, line in enumerate(drawn) if "chain/bad" in line]
