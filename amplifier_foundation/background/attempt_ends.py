@@ -182,7 +182,7 @@ class AttemptEnd:
             self.background.outage.add(self.delivery.delivery_id, self.engine.clock, delay, needs_key=needs_key)
             until = max(due, self.background.outage.due or due)  # another failure may ask for a longer pause
             self.engine.report_problem(self.background, PROVIDER, "degraded", reason, until)
-            self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=until)
+            self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=due)
         else:
             self.engine.notify("retried", self.background, delivery=self.delivery, reason=reason, delay=delay)
 

@@ -31,7 +31,7 @@ def report_exhaustion() -> Iterator[None]:
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         nonlocal reported_at
-        if isinstance(context.get("exception"), ValueError) and "._start_serving(" in context["message"]:
+        if isinstance(context.get("exception"), ValueError) and "._start_serving(" in context.get("message", ""):
             return
         if not is_exhausted(context.get("exception")):
             before(loop, context) if before is not None else loop.default_exception_handler(context)

@@ -81,6 +81,8 @@ class Serving:
         from amplifier_foundation.spawning.opening import BundleOpener
 
         from .agent import Agent
+        from datetime import UTC, datetime
+
         from .children import Children
         from .editor_session import Surroundings
         from .failures import explain
@@ -93,7 +95,7 @@ class Serving:
         agent = Agent(Surroundings(self.peer, store, plugins, opener, self._handshake))
         plugins.register(Children(self.peer, self._handshake), "editor-children")
         self._stack.push_async_callback(agent.close)
-        for work in (agent.watch(), clear_leftovers(store)):
+        for work in (agent.watch(), clear_leftovers(store, datetime.now(UTC))):
             self._stack.push_async_callback(_cancel, asyncio.create_task(work))
         return agent
 

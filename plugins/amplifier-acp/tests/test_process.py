@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from contextlib import redirect_stdout
+from contextlib import aclosing, redirect_stdout
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from amplifier_acp.leftovers import clear_leftovers
 from amplifier_foundation.cli import exits, invoke
+from amplifier_storage_sqlite import FILE_NAME, open_sqlite
 
 from .conftest import PATIENCE
 from .test_conversations import PIXEL
@@ -318,36 +322,40 @@ def test_a_prompt_that_was_killed_is_continued(editors: Any, folder: Path) -> No
     assert again.close() == 0
 
 
-def test_the_next_agent_deletes_what_a_killed_one_has_left_and_nothing_in_use(editors: Any, folder: Path) -> None:
+def test_a_later_agent_deletes_what_a_killed_one_has_left_and_nothing_in_use(
+    editors: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     meta = {"amplifier": {"fork": {"ephemeral": True}}}
 
     def begin() -> tuple[Any, list[str]]:
         editor = editors.start()
         source, empty = editor.new(folder), editor.new(folder)
         editor.prompt(source, "one")
-        forks = [editor.call("session/fork", sessionId=source, cwd=str(folder), _meta=meta) for _ in range(2)]
-        kept, dropped = (each["sessionId"] for each in forks)
-        editor.prompt(dropped, "two")
+        forks = [editor.call("session/fork", sessionId=source, cwd=str(folder), _meta=meta) for _ in range(3)]
+        kept, dropped, resumed = (each["sessionId"] for each in forks)
+        for each in (dropped, resumed):
+            editor.prompt(each, "two")
         editor.call("_amplifier/session/keep", sessionId=kept)
-        return editor, [source, kept, dropped, empty]
+        return editor, [source, kept, dropped, resumed, empty]
 
-    def stored() -> set[str]:
-        listed = json.loads(editors.run("session", "list", "--json", folder=folder))["data"]
-        return {each["session_id"] for each in listed}
+    async def clear(after: timedelta) -> set[str]:
+        async with aclosing(open_sqlite({"path": editors.home / FILE_NAME})) as store:
+            await clear_leftovers(store, datetime.now(UTC) + after)
+            return {each.session_id for each in await store.sessions()}
 
-    killed, [source, kept, dropped, empty] = begin()
+    monkeypatch.setenv("AMPLIFIER_HOME", str(editors.home))
+    killed, [source, kept, dropped, resumed, empty] = begin()
     running, in_use = begin()
     own = editors.run("-q", "run", "--json", "--fork", dropped, "three", folder=folder)  # it has inherited the choices
     of_person = json.loads(own)["data"]["session_id"]
     killed.kill()
-    assert stored() == {source, kept, dropped, empty, of_person, *in_use}
-    following = editors.start()
-    ends = time.monotonic() + PATIENCE
-    while {dropped, empty} & stored():
-        assert time.monotonic() < ends
-    assert stored() == {source, kept, of_person, *in_use}
+    editors.run("run", "--resume", resumed, "three", folder=folder)
+    stored = {source, kept, dropped, resumed, empty, of_person, *in_use}
+    assert asyncio.run(clear(timedelta())) >= stored  # the editor may start its agent again
+    left = asyncio.run(clear(timedelta(hours=2)))
+    assert (left >= stored - {dropped, empty}, left & {dropped, empty}) == (True, set())
     assert running.prompt(in_use[2], "four")["stopReason"] == "end_turn"
-    assert running.close() == following.close() == 0
+    assert running.close() == 0
 
 
 def test_an_editor_that_is_gone_ends_the_process(editors: Any, folder: Path) -> None:

@@ -33,24 +33,25 @@ class Mount:
     shown: str
 
 
-def read_mounts(base: str, lines: Iterable[str] | None = None) -> list[Mount]:
-    """Return the file systems at, above and below a folder in the order of their mounts.
-
-    `lines` are those of Linux's mountinfo; other systems have none.
-    """
+def read_mounts(lines: Iterable[str] | None = None) -> list[Mount]:
+    """Return all file systems in the order of their mounts; `lines` are those of Linux's mountinfo."""
     if lines is None:
         try:
             lines = Path(MOUNTS).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-        except OSError:
+        except OSError:  # another system
             return []
-    mounts = map(_parse, lines)
+    return [*map(_parse, lines)]
+
+
+def find_around(base: str, mounts: Iterable[Mount]) -> list[Mount]:
+    """Return the file systems at, above and below a folder."""
     return [mount for mount in mounts if _inside(base, mount.place) or _inside(mount.place, base)]
 
 
 def silent_file_system(base: str, lines: Iterable[str] | None = None) -> str | None:
     """Return the kind of file system on or below `base` that has no events of changes by others; None without one."""
     at, here, below = "", None, None
-    for mount in read_mounts(base, lines):
+    for mount in find_around(base, read_mounts(lines)):
         if not _inside(base, mount.place):
             below = mount.kind if _is_silent(mount.kind) else below
         elif len(mount.place) >= len(at):
@@ -59,8 +60,11 @@ def silent_file_system(base: str, lines: Iterable[str] | None = None) -> str | N
 
 
 @contextmanager
-def hearing_of_mounts(heard: Callable[[], None]) -> Iterator[None]:
-    """Call `heard` on the event loop after each mount and unmount, while the block runs and where the system can."""
+def hearing_of_mounts(heard: Callable[[list[Mount]], None]) -> Iterator[None]:
+    """Call `heard` on the event loop with all file systems after each mount and unmount, while the block runs.
+
+    They are read once for all watchers. Nothing is called where the system cannot tell.
+    """
     loop = asyncio.get_running_loop()
     poll = _polls.get(loop)
     if poll is None:
@@ -83,7 +87,7 @@ class _MountPoll:
     """Waits for mounts, once for all watchers of an event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.listeners: list[Callable[[], None]] = []
+        self.listeners: list[Callable[[list[Mount]], None]] = []
         self._loop = loop
         self._poll = select.epoll()
         try:
@@ -102,8 +106,9 @@ class _MountPoll:
 
     def _call(self) -> None:
         self._poll.poll(0)
+        mounts = read_mounts()
         for heard in self.listeners:
-            heard()
+            heard(mounts)
 
 
 _polls: WeakKeyDictionary[asyncio.AbstractEventLoop, _MountPoll] = WeakKeyDictionary()
@@ -112,7 +117,8 @@ _polls: WeakKeyDictionary[asyncio.AbstractEventLoop, _MountPoll] = WeakKeyDictio
 def _parse(line: str) -> Mount:
     front, _, back = line.partition(" - ")
     number, _, device, root, place = front.split()[:5]
-    place = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), place)
+    if "\\" in place:
+        place = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), place)
     return Mount(number, place, back.split()[0], f"{device} {root}")
 
 

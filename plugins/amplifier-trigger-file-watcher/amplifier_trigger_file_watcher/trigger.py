@@ -48,7 +48,7 @@ class FileChangeTrigger:
         self._identity: tuple[int, int] | None = None
         self._mounts: list[Mount] = []
         """The file systems at, above and below the folder when its watch began."""
-        self._heard_of_mount = False
+        self._is_remounted = False
         self._barrier = 0.0
         """The last one; any from before an event serves it."""
         self._is_missing = False
@@ -132,7 +132,7 @@ class FileChangeTrigger:
 
         self._journal = Journal(self._context)
         try:
-            with hearing_of_mounts(self._hear_of_mount):
+            with hearing_of_mounts(self._hear_of_mounts):
                 files = await asyncio.to_thread(self._journal.restore)
                 changes = await (self._arm_first() if files is None else self._arm_again(files))
                 while not self._stopped:
@@ -151,10 +151,10 @@ class FileChangeTrigger:
 
     async def _listen(self, patience: float) -> None:
         """Begin to listen; a look at the files afterwards misses nothing. A missing folder has `patience` seconds."""
-        from .mounts import read_mounts
+        from .mounts import find_around, read_mounts
 
         self._identity = await self._wait_for_folder(patience)
-        self._heard_of_mount, self._mounts = False, read_mounts(self._scope.base)
+        self._is_remounted, self._mounts = False, find_around(self._scope.base, read_mounts())
         if self._identity is not None and not self._stopped:
             await self._detector.start(self._wake)
 
@@ -199,18 +199,16 @@ class FileChangeTrigger:
             self._context.report(None)
         return identity
 
-    def _hear_of_mount(self) -> None:
-        self._heard_of_mount = True
-        self._wake.set()
+    def _hear_of_mounts(self, mounts: list[Mount]) -> None:
+        from .mounts import find_around
+
+        self._is_remounted = find_around(self._scope.base, mounts) != self._mounts
+        if self._is_remounted:
+            self._wake.set()
 
     def _is_replaced(self) -> bool:
         """Return whether the folder is another one, or the file systems at, above or below it are others."""
-        from .mounts import read_mounts
-
-        if self._scope.identity() != self._identity:
-            return True
-        heard, self._heard_of_mount = self._heard_of_mount, False
-        return heard and read_mounts(self._scope.base) != self._mounts
+        return self._is_remounted or self._scope.identity() != self._identity
 
     async def _find_changes(self) -> list[Change]:
         """Wait for changes and return them, or nothing after a while.

@@ -107,9 +107,9 @@ class Receiver:
         kind = request.headers.get("x-github-event", "")
         if self._config.events is not None and kind not in self._config.events:
             return Answer({"status": "ignored", "reason": f"event {kind!r} is not among its events"})
-        event = self._event(request, body, signed)
         if seconds := self._rate_limit.take():
             raise _later(429, f"more than {self._config.rate} requests a minute", seconds)
+        event = self._event(request, body, signed)  # remembers it: what is refused pushes no accepted one out
         try:
             async with asyncio.timeout(STORE_TIME):
                 retry_after = await self._pending.submit(event)
