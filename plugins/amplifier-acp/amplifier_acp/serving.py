@@ -75,14 +75,14 @@ class Serving:
     async def _make_agent(self) -> Agent:
         """Load the plugins and open the store. Raises `StoreUnavailable` and the errors of the settings."""
         plugins = await asyncio.to_thread(self._prepare)
+        from datetime import UTC, datetime
+
         from amplifier_foundation.security.trust import without_project
         from amplifier_foundation.sessions.storages import open_store
         from amplifier_foundation.settings import read_settings
         from amplifier_foundation.spawning.opening import BundleOpener
 
         from .agent import Agent
-        from datetime import UTC, datetime
-
         from .children import Children
         from .editor_session import Surroundings
         from .failures import explain

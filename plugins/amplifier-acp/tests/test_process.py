@@ -8,8 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from contextlib import aclosing, redirect_stdout
+from contextlib import redirect_stdout
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -21,7 +20,6 @@ from amplifier_acp.leftovers import clear_leftovers
 from amplifier_foundation.cli import exits, invoke
 from amplifier_storage_sqlite import FILE_NAME, open_sqlite
 
-from .conftest import PATIENCE
 from .test_conversations import PIXEL
 
 pytestmark = pytest.mark.slow
@@ -339,9 +337,11 @@ def test_a_later_agent_deletes_what_a_killed_one_has_left_and_nothing_in_use(
         return editor, [source, kept, dropped, resumed, empty]
 
     async def clear(after: timedelta) -> set[str]:
-        async with aclosing(open_sqlite({"path": editors.home / FILE_NAME})) as store:
-            await clear_leftovers(store, datetime.now(UTC) + after)
-            return {each.session_id for each in await store.sessions()}
+        store = open_sqlite({"path": editors.home / FILE_NAME})
+        await clear_leftovers(store, datetime.now(UTC) + after)
+        stored = {each.session_id for each in await store.sessions()}
+        await store.close()
+        return stored
 
     monkeypatch.setenv("AMPLIFIER_HOME", str(editors.home))
     killed, [source, kept, dropped, resumed, empty] = begin()

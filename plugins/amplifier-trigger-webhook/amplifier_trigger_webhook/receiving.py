@@ -107,9 +107,7 @@ class Receiver:
         kind = request.headers.get("x-github-event", "")
         if self._config.events is not None and kind not in self._config.events:
             return Answer({"status": "ignored", "reason": f"event {kind!r} is not among its events"})
-        if seconds := self._rate_limit.take():
-            raise _later(429, f"more than {self._config.rate} requests a minute", seconds)
-        event = self._event(request, body, signed)  # remembers it: what is refused pushes no accepted one out
+        event = self._event(request, body, signed)
         try:
             async with asyncio.timeout(STORE_TIME):
                 retry_after = await self._pending.submit(event)
@@ -188,6 +186,8 @@ class Receiver:
             value = read_body(headers.get("content-type", ""), body)
         except UnreadableBody as error:
             raise Refusal(error.status, str(error)) from None
+        if seconds := self._rate_limit.take():  # what is refused is not remembered: it would push accepted ones out
+            raise _later(429, f"more than {self._config.rate} requests a minute", seconds)
         event_id, now = uuid4().hex, self._context.clock.now()
         key = self._key(request, signed, now.timestamp()) or event_id
         return TriggerEvent(
