@@ -11,7 +11,7 @@ from .eager import Waiting, start
 from .events import CANCEL_REQUESTED
 from .hooks import HookRegistry
 from .time_limits import finish
-from .undoing import note_step, set_value
+from .undoing import drop_value, note_step, set_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -96,7 +96,7 @@ class ModuleCoordinator:
         `ValueError` for an unknown point, for `hooks`, and for a missing name, `TypeError` for one that is no string.
         """
         if mount_point in _SINGLE:
-            set_value(mount_point, self.mount_points, mount_point, module)
+            set_value(self.mount_points, mount_point, module)
             return
         if mount_point in ("trigger", "triggers"):
             mount_point, name = "triggers", name or getattr(module, "name", None) or type(module).__name__
@@ -108,7 +108,7 @@ class ModuleCoordinator:
             raise ValueError(f"Name required for {mount_point}")
         if not isinstance(chosen, str):
             raise TypeError(f"the name of a module at {mount_point} must be a string, not {chosen!r}")
-        set_value(mount_point, self.mount_points[mount_point], chosen, module)
+        set_value(self.mount_points[mount_point], chosen, module)
 
     async def unmount(self, mount_point: str, name: str | None = None) -> None:
         """Take a module away; an absent one is ignored.
@@ -121,7 +121,7 @@ class ModuleCoordinator:
         elif mount_point in _MANY:
             if name is None:
                 raise ValueError(f"Name required to unmount from {mount_point}")
-            self.mount_points[mount_point].pop(name, None)
+            drop_value(self.mount_points[mount_point], name)
 
     def get(self, mount_point: str, name: str | None = None) -> Any:
         """Return a mounted module, or None; of a point for many modules without a name, return the dict of them.
@@ -149,7 +149,7 @@ class ModuleCoordinator:
 
     def register_capability(self, name: str, value: Any) -> None:
         """Offer `value` under `name`; the last offer wins."""
-        set_value("capabilities", self._capabilities, name, value)
+        set_value(self._capabilities, name, value)
 
     def register_capabilities(self, values: Mapping[str, Any]) -> None:
         """Offer each value under its name."""
@@ -164,7 +164,7 @@ class ModuleCoordinator:
         contribution: Contribution = {"name": name, "callback": callback}
         offered = self.channels.setdefault(channel, [])
         offered.append(contribution)
-        note_step("contributors", offered.remove, contribution)
+        note_step(offered.remove, contribution)
 
     async def collect_contributions(self, channel: str) -> list[Any]:
         """Return the contributions in the order of registration, without None; a failing callback is logged.
@@ -192,7 +192,6 @@ class ModuleCoordinator:
         """Have `cleanup_fn` (plain or async) called by `cleanup`; one of a module has `CLEANUP_TIME_LIMIT` seconds."""
         if callable(cleanup_fn):
             self._cleanup_fns.append((self.mounting, cleanup_fn))
-            note_step("cleanup")  # it is for what a mount has taken, and is called also when that fails
 
     async def cleanup(self) -> None:
         """Call every clean-up once, the last registered first, also when one of them fails.

@@ -117,7 +117,7 @@ class HookRegistry:
             for event, entry in added:
                 self._keep(event, [each for each in self._handlers.get(event, ()) if each is not entry])
 
-        note_step("hooks", unregister)
+        note_step(unregister)
         return unregister
 
     def unregister(self, name: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from . import events
@@ -14,7 +15,7 @@ from .eager import Waiting, is_awaitable, start
 from .frozen import frozen
 from .loader import ModuleLoader, attach_loader, call_mount, detach_loader, module_failure_reason
 from .time_limits import finish
-from .undoing import MountSteps, current_mount, find_values, note_step, take_back
+from .undoing import MountSteps, current_mount, find_replaced, take_back
 from .utils.plan_secrets import hide_secrets_of
 from .utils.secrets import redact_error
 
@@ -143,16 +144,12 @@ class Mounting:
             current_mount.reset(token)
 
     def _note_tools(self, module_id: str, steps: list[Step]) -> None:
-        """Warn of a module of tools without one, and of a tool that it replaces."""
-        names = find_values(steps, "tools")
-        for name, is_replaced in names.items():
-            if is_replaced:
-                text = "tool '%s' of module '%s' was replaced by that of module '%s': list one of them"
-                logger.warning(text, name, self._tool_owners.get(name, "?"), module_id)
+        """Warn of a tool that takes the place of another module's."""
+        for name, is_replaced in find_replaced(steps, self._coordinator.mount_points["tools"]).items():
+            owner = self._tool_owners.get(name, module_id)
+            if is_replaced and owner != module_id:
+                _warn_of_replaced(name, owner, module_id)
             self._tool_owners[name] = module_id
-        if not names and {place for place, _, _ in steps} <= self._coordinator.mount_points.keys() - {"hooks"}:
-            text = "tool module '%s' mounted no tool: its mount must call coordinator.mount('tools', tool)"
-            logger.warning(text, module_id)
 
     def _note_failure(self, kind: str, entry: Any, error: Exception) -> None:
         entry = entry if isinstance(entry, dict) else {}
@@ -189,11 +186,9 @@ class Mounting:
             mount, ready = getattr(loaded, "__wrapped__", loaded), None
         if waiting := self._loader.get_on_session_ready_queue():
             self._ready += waiting
-            note_step("on_session_ready")
             self._loader.clear_on_session_ready_queue()  # at once: others may use the loader too
         if ready is not None:
             self._ready.append((module_id, ready))
-            note_step("on_session_ready")
         if callable(cleanup):
             self._coordinator.register_cleanup(cleanup)
         return mount
@@ -269,6 +264,12 @@ async def initialize_session(
     if parent_id is not None:
         fork = {"parent": parent_id, "session_id": session_id, "parent_id": parent_id}
         await coordinator.hooks.emit(events.SESSION_FORK, fork)
+
+
+@cache
+def _warn_of_replaced(name: str, owner: str, module_id: str) -> None:
+    """Tell once of a tool that each session has from the second module: it may be meant so."""
+    logger.warning("tool '%s' of module '%s' is replaced by that of module '%s'", name, owner, module_id)
 
 
 def _module_of(entry: Any) -> str:

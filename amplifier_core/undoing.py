@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
-Step: TypeAlias = "tuple[str, Callable[..., object] | None, tuple[Any, ...]]"
-"""Where something was mounted or registered (a mount point, `capabilities`, …), and the call that takes it back."""
+Step: TypeAlias = "tuple[Callable[..., object], tuple[Any, ...]]"
+"""The call that takes something back."""
 
 
 class MountSteps:
-    """The steps of one mount, until its end; they are noted without a call: each session notes a few."""
+    """The steps of one mount, until its end."""
 
     __slots__ = ("steps",)
 
@@ -35,34 +35,37 @@ class MountSteps:
 current_mount: ContextVar[MountSteps | None] = ContextVar("mount", default=None)
 
 
-def note_step(place: str, undo: Callable[..., object] | None = None, *values: Any) -> None:
+def note_step(undo: Callable[..., object], *arguments: Any) -> None:
     """Note a step of the mount that this is part of, if of any."""
     mount = current_mount.get()
     if mount is not None and mount.steps is not None:
-        mount.steps.append((place, undo, values))
+        mount.steps.append((undo, arguments))
 
 
-def set_value(place: str, values: dict[str, Any], key: str, value: Any) -> None:
+def set_value(values: dict[str, Any], key: str, value: Any) -> None:
     """Set `values[key]`, as a step of the mount that this is part of."""
-    mount = current_mount.get()
-    if mount is not None and mount.steps is not None:
-        mount.steps.append((place, _set_back, (values, key, value, values.get(key, _NOTHING))))
+    note_step(_set_back, values, key, value, values.get(key, _NOTHING))
     values[key] = value
+
+
+def drop_value(values: dict[str, Any], key: str) -> None:
+    """Delete `values[key]`, as `set_value` sets it; an absent one is ignored."""
+    if key in values:
+        note_step(values.setdefault, key, values.pop(key))
 
 
 def take_back(steps: list[Step]) -> None:
     """Undo the steps of a mount that failed, the last one first."""
-    for _, undo, values in reversed(steps):
-        if undo is not None:
-            undo(*values)
+    for undo, arguments in reversed(steps):
+        undo(*arguments)
 
 
-def find_values(steps: list[Step], place: str) -> dict[str, bool]:
-    """Return the keys that a mount has set at a place, and whether it has replaced another value."""
-    return {values[1]: values[3] is not _NOTHING for at, _, values in steps if at == place and len(values) == _SET}
+def find_replaced(steps: list[Step], values: dict[str, Any]) -> dict[str, bool]:
+    """Return the keys of `values` that a mount has set, and whether it has replaced another value."""
+    return {each[1]: each[3] is not _NOTHING for undo, each in steps if undo is _set_back and each[0] is values}
 
 
-_NOTHING, _SET = object(), 4
+_NOTHING = object()
 
 
 def _set_back(values: dict[str, Any], key: str, value: Any, before: Any) -> None:

@@ -221,50 +221,34 @@ async def test_a_module_that_fails_takes_nothing_back_that_an_earlier_one_mounts
         assert session.coordinator.hooks.list_handlers("late") == {"late": ["never"]}
 
 
-async def test_a_module_of_tools_that_mounts_none_is_told_unless_it_does_something_else(
+async def test_a_tool_that_replaces_one_of_another_module_is_told_once_with_both(
     plan: Plan, modules: LocalModules, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def mounting(act: Callable[[ModuleCoordinator], Any], ending: Any = None) -> Callable[..., Any]:
-        async def mount(coordinator: ModuleCoordinator, config: dict[str, Any]) -> Any:
-            act(coordinator)
-            return ending
+    async def mount_twice(coordinator: ModuleCoordinator, config: dict[str, Any]) -> None:
+        await coordinator.mount("tools", MockTool("write_file"))
+        await coordinator.mount("tools", MockTool("write_file"))
 
-        return mount
-
-    async def mount_astray(coordinator: ModuleCoordinator, config: dict[str, Any]) -> None:
-        await coordinator.mount("triggers", MockTool("astray"))
-
-    async def get_ready(coordinator: ModuleCoordinator) -> None: ...
-
-    modules.mounts |= {
-        "tool-none": mounting(id),
-        "tool-astray": mount_astray,
-        "tool-hook": mounting(lambda coordinator: coordinator.hooks.register("heard", id)),
-        "tool-commands": mounting(lambda coordinator: coordinator.register_contributor("prompt.commands", "c", list)),
-        "tool-server": mounting(id, list),
-        "tool-later": mounting(lambda coordinator: modules.enqueue_on_session_ready("tool-later", get_ready)),
-        "hooks-none": mounting(id),
-    }
-    names = ["tool-none", "tool-astray", "tool-hook", "tool-commands", "tool-server", "tool-later"]
-    plan["tools"] = [{"module": name} for name in names]
-    plan["hooks"].append({"module": "hooks-none"})
-    async with AmplifierSession(plan, loader=modules):
-        pass
-    text = "tool module '{}' mounted no tool: its mount must call coordinator.mount('tools', tool)"
-    assert caplog.messages == [text.format("tool-none"), text.format("tool-astray")]
-
-
-async def test_a_tool_that_replaces_one_of_another_module_is_told_with_both(
-    plan: Plan, modules: LocalModules, caplog: pytest.LogCaptureFixture
-) -> None:
+    modules.mounts["tool-twice"] = mount_twice
     for module in ("tool-first", "tool-second"):
         modules.mounts[module] = modules.mounting("tools", MockTool("read_file"))
-    plan["tools"] = [{"module": "tool-first"}, {"module": "tool-second"}]
-    async with AmplifierSession(plan, loader=modules):
-        pass
-    assert caplog.messages == [
-        "tool 'read_file' of module 'tool-first' was replaced by that of module 'tool-second': list one of them"
-    ]
+    plan["tools"] = [{"module": "tool-twice"}, {"module": "tool-first"}, {"module": "tool-second"}]
+    for _ in range(2):
+        async with AmplifierSession(plan, loader=modules):
+            pass
+    assert caplog.messages == ["tool 'read_file' of module 'tool-first' is replaced by that of module 'tool-second'"]
+
+
+async def test_a_module_that_fails_gives_back_what_it_has_taken_away(plan: Plan, modules: LocalModules) -> None:
+    async def mount_half(coordinator: ModuleCoordinator, config: dict[str, Any]) -> None:
+        await coordinator.unmount("tools", "known")
+        await coordinator.mount("tools", MockTool("known"))
+        raise OSError("no such device")
+
+    known = MockTool("known")
+    modules.mounts |= {"known": modules.mounting("tools", known), "half": mount_half}
+    plan["tools"] = [{"module": "known"}, {"module": "half"}]
+    async with AmplifierSession(plan, loader=modules) as session:
+        assert session.coordinator.get("tools") == {"known": known}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from amplifier_core import ModuleCoordinator
 
@@ -40,16 +40,17 @@ def config_schema() -> dict[str, Any]:
     return McpConfig.model_json_schema()
 
 
-async def mount(coordinator: ModuleCoordinator, config: dict[str, Any] | None = None) -> Callable[[], Any]:
+async def mount(
+    coordinator: ModuleCoordinator, config: dict[str, Any] | None = None
+) -> Callable[[], Awaitable[None]] | None:
     """Start the servers, and mount their tools when they have listed them; return a function that ends them.
 
     A session waits for them before its first request, up to `start_timeout`. None starts where the permissions of a
-    tool are explained. The function says that tools may be absent, also without a server. Raises `ValueError`, with the
-    key, for a configuration that cannot work.
+    tool are explained. Raises `ValueError`, with the key, for a configuration that cannot work.
     """
     folder, editor = coordinator.get_capability("session.working_dir") or ".", coordinator.get_capability(EDITOR)
     if not config and not editor and not _has_project_file(folder):
-        return _end_nothing
+        return None
     from .config import read_config
     from .servers import find_servers
 
@@ -62,16 +63,12 @@ async def mount(coordinator: ModuleCoordinator, config: dict[str, Any] | None = 
         tool = find_stand_in(explained, servers, checked)
         if tool is not None:
             await coordinator.mount("tools", tool, name=tool.name)
-        return _end_nothing
+        return None
     from .hub import Hub
 
     hub = Hub(coordinator, checked, servers, problems)
     hub.start()
     return hub.close
-
-
-def _end_nothing() -> None:
-    """There is no server."""
 
 
 def _has_project_file(folder: str | os.PathLike[str]) -> bool:

@@ -128,9 +128,8 @@ def open_room(folder: Path) -> Callable[..., Any]:
                     await room.begin()
                 yield room
             finally:
-                ending = close()
-                if ending is not None:
-                    await ending
+                if close is not None:
+                    await close()
 
     return open_one
 

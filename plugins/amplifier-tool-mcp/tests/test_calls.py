@@ -50,7 +50,7 @@ import asyncio, sys
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_tool_mcp import mount
 before = set(sys.modules)
-assert asyncio.run(mount(ModuleCoordinator(session_id="s"), {}))() is None
+assert asyncio.run(mount(ModuleCoordinator(session_id="s"), {})) is None
 assert not {"mcp", "pydantic", "amplifier_tool_mcp.config"} & (set(sys.modules) - before), set(sys.modules) - before
 """
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, cwd="/")
