@@ -91,7 +91,7 @@ class PollingTrigger:
         await self._ready.wait()
 
     async def watch(self) -> AsyncIterator[TriggerEvent]:
-        """Yield the events of each poll until `stop`."""
+        """Yield the events of each poll until `stop`. Raises `TypeError` for a `poll` that yields none."""
         from .clock import wait_for
 
         try:

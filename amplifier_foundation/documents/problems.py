@@ -115,7 +115,7 @@ def _one_line(message: str) -> str:
 
 def text_of(error: BaseException) -> str:
     """Return the text of an error; one that is not written for people, as a `KeyError`, has the name of its class."""
-    is_told = isinstance(error, AmplifierError | ValueError) and str(error)
+    is_told = isinstance(error, AmplifierError | ValueError | RuntimeError | OSError) and str(error)
     return str(error) if is_told else f"{type(error).__name__}: {error}"
 
 

@@ -259,7 +259,8 @@ def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, exits.INTERRUPTED), (signal.SIGTERM, exits.TERMINATED)])
 def test_a_signal_ends_up_cleanly(number: signal.Signals, code: int, home: Path) -> None:
-    write(session_section("  - {name: a, triggers: [{module: trigger-timer, config: {interval_seconds: 3600}}]}\n"))
+    text = session_section("  - {name: a, triggers: [{module: trigger-timer, config: {interval_seconds: 3600}}]}\n")
+    write(text.replace("background_sessions", "providers: [{module: provider-playbook}]\nbackground_sessions"))
     with forks.Popen(["up"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:

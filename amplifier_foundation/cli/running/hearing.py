@@ -6,6 +6,7 @@ import os
 import signal
 from collections import deque
 from contextlib import contextmanager
+from functools import partial
 from threading import Event, Thread, main_thread
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +27,14 @@ def heard_at_once(number: int, handler: Callable[[int, object], None]) -> Iterat
 
     `readline` notices signals only while it waits. A signal just before, while it draws the prompt or takes a key,
     would wait until the end of the line. So nudges follow each signal until one interrupts the wait; then `handler` is
-    called, once for each signal.
+    called, once for each signal. Other signals with a handler are heard as well.
     """
     main = MainThread()
 
     def hand_on() -> None:
         while numbers := os.read(reading, 64):
-            for _ in range(numbers.count(number)):
-                main.call(lambda: handler(number, None))
+            for each in filter(lambda each: each != NUDGE, numbers):
+                main.call(partial(handler, number, None) if each == number else _notice)
 
     reading, told = os.pipe()
     os.set_blocking(told, False)
@@ -71,6 +72,10 @@ def called_before_end(call: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _notice() -> None:
+    """Do nothing: Python has called the handlers of the signals before."""
 
 
 class MainThread:
