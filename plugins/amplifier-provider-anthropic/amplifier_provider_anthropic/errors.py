@@ -23,7 +23,7 @@ from amplifier_core.llm_errors import (
     RateLimitError,
     StreamError,
 )
-from amplifier_providers.errors import BaseTranslator, Kind, read_retry_after, says_too_long
+from amplifier_providers.errors import BaseTranslator, Kind, find_excess, read_retry_after
 
 from .config import KEY_VARIABLE
 
@@ -94,8 +94,7 @@ class Translator(BaseTranslator):
         kind = _BY_STATUS.get(status) or (_BUSY if status >= 500 else _BY_STATUS[400])
         if status == 400:
             kind = next((found for words, found in _BY_WORDS.items() if words in said.lower()), kind)
-        if says_too_long(said):
-            kind = _LONG
+        kind = find_excess(status, said, _LONG) or kind
         if status == 429 and "spend_limit" in (error.error_code or ""):
             kind = _QUOTA
         return self.refuse(kind, status, said, read_retry_after(error.response.headers))

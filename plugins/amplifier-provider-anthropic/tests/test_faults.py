@@ -15,6 +15,7 @@ from tests.wire.server import NEVER, Answer, WireServer, json_answer, show_error
 
 KEY = "sk-ant-the-key-of-the-tests"
 LONG = "prompt is too long: 1000001 tokens > 1000000 maximum"
+TOO_LARGE = "'max_tokens' is too large: 9. This model's maximum context length is 8 tokens"
 STATUSES = [
     (400, "invalid_request_error", "max_tokens: must be positive", "InvalidRequestError", False),
     (400, "invalid_request_error", LONG, "ContextLengthError", False),
@@ -22,9 +23,11 @@ STATUSES = [
     (500, "api_error", "Context size has been exceeded", "ContextLengthError", False),
     (400, "invalid_request_error", "Your credit balance is too low", "QuotaExceededError", False),
     (400, "invalid_request_error", "Output blocked by content filtering policy", "ContentFilterError", False),
+    (400, "invalid_request_error", TOO_LARGE, "InvalidRequestError", False),
     (401, "authentication_error", "invalid api key", "AuthenticationError", False),
     (402, "billing_error", "no credit", "QuotaExceededError", False),
     (403, "permission_error", "not for you", "AccessDeniedError", False),
+    (403, "permission_error", LONG, "AccessDeniedError", False),
     (404, "not_found_error", "model: claude-nine", "NotFoundError", False),
     (408, "timeout_error", "too slow", "LLMTimeoutError", True),
     (413, "request_too_large", "Request exceeds the maximum size", "ContextLengthError", False),

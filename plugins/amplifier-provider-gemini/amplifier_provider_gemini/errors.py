@@ -24,7 +24,7 @@ from amplifier_core.llm_errors import (
     RateLimitError,
     StreamError,
 )
-from amplifier_providers.errors import BaseTranslator, Kind, read_retry_after, says_too_long
+from amplifier_providers.errors import BaseTranslator, Kind, find_excess, read_retry_after
 
 from .config import KEY_VARIABLE
 
@@ -107,8 +107,7 @@ class Translator(BaseTranslator):
         if status in (400, 429):
             words = json.dumps(told, default=str).lower()
             kind = next((found for phrase, found in _BY_WORDS.items() if phrase in words), kind)
-        if status == 400 and says_too_long(str(message)):
-            kind = _LONG
+        kind = find_excess(status, str(message), _LONG) or kind
         return self.refuse(kind, status, str(message or ""), wait if wait is not None else _read_delay(told))
 
 

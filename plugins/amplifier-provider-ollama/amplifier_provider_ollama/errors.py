@@ -21,7 +21,7 @@ from amplifier_core.llm_errors import (
     RateLimitError,
     StreamError,
 )
-from amplifier_providers.errors import BaseTranslator, Kind, read_retry_after, says_too_long
+from amplifier_providers.errors import BaseTranslator, Kind, find_excess, read_retry_after
 
 from .config import ADDRESS_VARIABLE, KEY_VARIABLE
 
@@ -99,8 +99,7 @@ class Translator(BaseTranslator):
         words = said.lower()
         kind = _BY_STATUS.get(status) or (_BUSY if status >= 500 else _BY_STATUS[400])
         kind = next((found for phrase, found in _BY_WORDS.items() if phrase in words), kind)
-        if says_too_long(said):
-            kind = _LONG
+        kind = find_excess(status, said, _LONG) or kind
         if status == 404 and "model" in words:
             kind = kind._replace(remedy=f"Run: ollama pull {self.model}")
         return self.refuse(kind, status, said, wait)

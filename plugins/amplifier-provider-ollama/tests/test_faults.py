@@ -29,6 +29,7 @@ STATUSES = [
     (500, "the runner has terminated", "ProviderUnavailableError", True),
     (500, MEMORY, "ConfigurationError", False),
     (503, "server busy", "ProviderUnavailableError", True),
+    (503, "no server of this maximum context length is up", "ProviderUnavailableError", True),
     (504, "late", "LLMTimeoutError", True),
 ]
 WHOLE = wire.says(wire.thinking("hm"), wire.text("Good", " day"), wire.call("look", at="a.py"))

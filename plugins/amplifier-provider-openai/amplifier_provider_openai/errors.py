@@ -23,7 +23,7 @@ from amplifier_core.llm_errors import (
     RateLimitError,
     StreamError,
 )
-from amplifier_providers.errors import BaseTranslator, Kind, read_retry_after, says_too_long
+from amplifier_providers.errors import BaseTranslator, Kind, find_excess, read_retry_after
 
 from .config import KEY_VARIABLE
 
@@ -84,11 +84,12 @@ def classify(codes: tuple[Any, ...], said: str, status: int | None = None) -> tu
     """
     names = [str(code).lower() for code in codes if code]
     told = _find(_BY_WORD, names)
-    if told is None and says_too_long(" ".join((*names, said))):
-        told = (400, _LONG)
     if status is None:
         number = next((int(name) for name in names if re.fullmatch("[45][0-9]{2}", name)), None)
-        status = number or (told[0] if told else _find(_STATUS_OF, names) or 500)
+        status = number or (told[0] if told else _find(_STATUS_OF, names))
+    if told is None and (excess := find_excess(status, said, _LONG, names)):
+        told = (400, excess)
+    status = status or (told[0] if told else 500)
     return status, told[1] if told else _BY_STATUS.get(status) or (_BUSY if status >= 500 else _BY_STATUS[400])
 
 

@@ -31,6 +31,7 @@ STATUSES = [
     (429, "rate_limit_exceeded", "Rate limit reached", "RateLimitError", True),
     (413, "rate_limit_exceeded", f"Request too large for m {TOKENS}Requested 9000", "ContextLengthError", False),
     (429, "rate_limit_exceeded", f"Request too large for m {TOKENS}Requested 9000", "ContextLengthError", False),
+    (429, "rate_limit_exceeded", "Daily tokens limit reached for this key", "RateLimitError", True),
     (429, "rate_limit_exceeded", f"Rate limit reached for m {TOKENS}Used 5000, Requested 2000", "RateLimitError", True),
     (429, "insufficient_quota", "You exceeded your current quota", "QuotaExceededError", False),
     (500, "server_error", "The server had an error", "ProviderUnavailableError", True),
@@ -81,6 +82,11 @@ def overflow(message: str, **more: Any) -> dict[str, Any]:
     return {"error": {"message": message, **more}}
 
 
+TOO_LARGE, LENGTH = "'max_tokens' or 'max_completion_tokens' is too large", "This model's maximum context length"
+SPLIT = [
+    "you requested {1} output tokens and your prompt contains at least {0} input tokens",
+    "{} `inputs` tokens and {} `max_new_tokens`",
+]
 OVERFLOWS = [
     (400, overflow("the request exceeds the available context size", code=400, type="exceed_context_size_error")),
     (400, overflow("request (9 tokens) exceeds the available context size (8 tokens)", type="server_error")),
@@ -105,6 +111,10 @@ OVERFLOWS = [
     (400, overflow("Requested tokens (2285) exceed context window of 2048")),
     (400, overflow("invalid params, context window exceeds limit")),
     (400, overflow("It failed.", code="model_context_window_exceeded")),
+    (400, overflow("Max size: 8000 tokens.", code="tokens_limit_reached")),
+    (400, overflow(f"{TOO_LARGE}: 4000. {LENGTH} is 32768 tokens and your request has 30000 input tokens")),
+    (400, overflow(f"{LENGTH} is 32768 tokens. However, {SPLIT[0].format(30000, 4000)}.")),
+    (422, {"error": f"`inputs` tokens + `max_new_tokens` must be <= 4096. Given: {SPLIT[1].format(4000, 1000)}"}),
     (400, overflow("Provider returned error", code=400, metadata={"raw": json.dumps(overflow("prompt is too long"))})),
 ]
 
@@ -120,6 +130,49 @@ async def test_a_request_that_a_server_calls_too_long_in_its_own_words_is_too_lo
     assert show_error(caught).endswith("Begin a new session, or set max_tokens of the context lower.")
 
 
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (400, "max_tokens is too large: 9. This model supports at most 8 completion tokens"),
+        (400, f"{TOO_LARGE}: 40000. {LENGTH} is 32768 tokens and your request has 12 input tokens"),
+        (400, f"{LENGTH} is 32768 tokens. However, {SPLIT[0].format(12, 40000)}."),
+        (400, f"{LENGTH} is 8 tokens. However, you requested 21 tokens (1 in the messages, 20 in the completion)."),
+        (400, f"Requested token count exceeds the model's {LENGTH[13:]} of 8 tokens. 20 tokens for the completion."),
+        (400, f"{LENGTH} is 8 tokens. However, you requested about 21 tokens (1 of text input, 20 in the output)."),
+        (422, f"`inputs` tokens + `max_new_tokens` must be <= 4096. Given: {SPLIT[1].format(10, 5000)}"),
+    ],
+)
+async def test_a_limit_of_the_answer_beyond_the_window_is_no_long_session(
+    serve: Any, status: int, message: str
+) -> None:
+    caught = await failure(await serve(wire.fails(status, None, message), api="chat"))
+    assert (type(caught), caught.status_code) == (llm_errors.InvalidRequestError, status)
+    assert show_error(caught).endswith("Set max_tokens of the provider's config lower.")
+
+
+QUOTED = "prompt is too long?"
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "error"),
+    [
+        (400, "tool_input is too long", llm_errors.InvalidRequestError),
+        (400, "the token count of its thinking exceeds max_tokens", llm_errors.InvalidRequestError),
+        (400, f"1 error: [type=string_type, input_value='{QUOTED}']", llm_errors.InvalidRequestError),
+        (422, f"[{{'msg': 'Field required', 'input': {{'x': '{QUOTED}'}}}}]", llm_errors.InvalidRequestError),
+        (400, json.dumps({"messages": [{"role": "odd", "content": QUOTED}]}), llm_errors.InvalidRequestError),
+        (401, "invalid key: the maximum context length is for members", llm_errors.AuthenticationError),
+        (403, "your plan's maximum context length is 8", llm_errors.AccessDeniedError),
+        (503, "no server with this maximum context length is up", llm_errors.ProviderUnavailableError),
+    ],
+)
+async def test_a_refusal_for_another_cause_is_no_long_session(
+    serve: Any, status: int, message: str, error: type[LLMError]
+) -> None:
+    caught = await failure(await serve(wire.fails(status, None, message), api="chat"))
+    assert (type(caught), caught.status_code) == (error, status)
+
+
 async def test_an_error_within_a_stream_that_tells_of_a_long_request_is_no_fault_of_the_service(serve: Any) -> None:
     broken = sse(overflow("The number of tokens to keep from the initial prompt is greater than the context length"))
     service = await serve(stream_answer([broken]), api="chat", max_retries=5)
@@ -128,13 +181,8 @@ async def test_an_error_within_a_stream_that_tells_of_a_long_request_is_no_fault
     assert len(service.server.requests) == 1
 
 
-@pytest.mark.parametrize(
-    "message", ["max_tokens is too large: 9. This model supports at most 8", "prompt: string too long"]
-)
-async def test_a_wrong_request_in_unknown_words_has_the_key_for_the_length_in_its_remedy(
-    serve: Any, message: str
-) -> None:
-    caught = await failure(await serve(wire.fails(400, None, message), api="chat"))
+async def test_a_wrong_request_in_unknown_words_has_the_key_for_the_length_in_its_remedy(serve: Any) -> None:
+    caught = await failure(await serve(wire.fails(400, None, "prompt: string too long"), api="chat"))
     assert type(caught) is llm_errors.InvalidRequestError
     assert show_error(caught).endswith("If the session is too long for the model, set context_window there.")
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from amplifier_core.llm_errors import (
     ConfigurationError,
     ContextLengthError,
+    InvalidRequestError,
     LLMError,
     QuotaExceededError,
     StreamError,
@@ -49,19 +50,29 @@ SHORTEST_SECRET = 8
 
 
 _TOO_LONG = re.compile(
-    r"(?:prompt|input) (?:is )?too long"  # Anthropic, Bedrock, Ollama
+    r"prompt is too long|\binput is too long for (?:the )?requested model"  # Anthropic, Bedrock
     r"|exceed(?:s|ed)? (?:the |your )?(?:available |max(?:imum)? )?context (?:length|limit|size|window)"  # most
     r"|context (?:length|size|window) (?:has been )?exceed(?:s|ed)"  # llama.cpp within an answer, MiniMax, Z.ai
     r"|max(?:imum)? (?:allowed )?(?:context|input|model|prompt) length"  # vLLM, OpenRouter, Mistral, xAI, DeepSeek
     r"|(?:greater|longer) than the (?:model'?s )?context length"  # LM Studio, Together, SGLang
     r"|context length of only|truncate prompt with n keep"  # LM Studio
     r"|too long to fit into the model|exceeded model token limit|context size is \d"  # vLLM, Kimi, ds4
-    r"|token count\b.* (?:exceeds|only supports)|range of input length should be"  # Gemini, GitHub Copilot, Qwen
+    r"|(?:input|prompt) token count\b[^.]* (?:exceeds|only supports)"  # Gemini, GitHub Copilot
+    r"|range of input length should be"  # Qwen
     r"|reduce the length of the (?:input|messages|prompt)"  # Groq
     r"|`inputs`.* must (?:be <=|have less than)"  # text-generation-inference
-    r"|request too large for .*\btokens per min"  # OpenAI and Groq: alone more than the tokens of a minute
-    r"|max prompt tokens exceeded|tokens limit reached"  # GitHub's codes
 )
+_TOO_LONG_FOR_A_MINUTE = re.compile(r"request too large for .*\btokens per min")  # OpenAI and Groq
+_CODES = re.compile(r"max prompt tokens exceeded|tokens limit reached")  # GitHub
+_WINDOW = re.compile(r"(?:maximum context length (?:is|of)|must be <=) (\d+)")
+_ANSWER = re.compile(
+    r"max (?:completion |new |output )?tokens\W? is too large: (\d+)"  # OpenAI, vLLM
+    r"|requested (\d+) output tokens|(\d+) `max new tokens`"  # vLLM, text-generation-inference
+    r"|(\d+) (?:tokens )?(?:in|for) the (?:completion|output)"  # SGLang, OpenRouter, DeepSeek
+)
+"""The tokens of the longest answer that a request has asked for, as a refusal tells them."""
+_QUOTATION = re.compile(r"input value=|[\"'](?:input|content|messages|text)\\?[\"']: ?")
+"""What a refusal quotes of the request begins here, as pydantic's errors do: its words are not the service's."""
 
 
 class Kind(NamedTuple):
@@ -69,6 +80,10 @@ class Kind(NamedTuple):
 
     error: type[LLMError]
     remedy: str
+
+
+ANSWER_TOO_LONG = Kind(InvalidRequestError, "Set max_tokens of the provider's config lower.")
+"""The longest answer that is asked for is more than the service takes."""
 
 
 class BaseTranslator(ABC):
@@ -135,12 +150,25 @@ def add_remedy(error: LLMError, remedy: str) -> LLMError:
     return error
 
 
-def says_too_long(said: str) -> bool:
-    """Return whether the words or the code of a refusal say that the request is longer than the service takes.
+def find_excess(status: int | None, said: str, too_long: Kind, codes: Iterable[str] = ()) -> Kind | None:
+    """Return `too_long` if a refusal says that the request is longer than the service takes; None for another cause.
 
-    Few services have a code for it, and each has its own words.
+    Few services have a code for it, and each has its own words. Where the longest answer that is asked for has no
+    place in the context window, a shorter history does not help: `ANSWER_TOO_LONG`. Within a stream, there may be no
+    `status`. Other refusals than those of a wrong request are what their status says, whatever their words.
     """
-    return _TOO_LONG.search(said[:_SEARCHED].lower().replace("_", " ")) is not None
+    if status not in (None, 400, 413, 422, 429, 500):
+        return None
+    words = _QUOTATION.split(said[:_SEARCHED].lower().replace("_", " "), maxsplit=1)[0]
+    if _TOO_LONG_FOR_A_MINUTE.search(words):
+        return too_long
+    if status == 429:
+        return None
+    answer, window = _ANSWER.search(words), _WINDOW.search(words)
+    if answer and (not window or int(answer[answer.lastindex or 0]) >= int(window[1])):
+        return ANSWER_TOO_LONG
+    names = " ".join(codes).lower().replace("_", " ")
+    return too_long if _TOO_LONG.search(f"{names} {words}") or _CODES.search(names) else None
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
