@@ -132,8 +132,7 @@ def _read_entries(messages: Iterable[dict[str, Any]], notes: Notes) -> Iterator[
         elif role == "tool":
             for block in blocks:
                 notes.left_out[f"block of the type {block['type']!r} beside a result"] += 1
-            content = message.get("content")
-            output = _read_output(message.get("output") if content is None else content)
+            output = _read_output(message, "content", "output")
             yield from results or [Result(text_at(message, "tool_call_id"), output, time)]
         elif role == "user":
             yield from results
@@ -150,11 +149,15 @@ def _read_results(message: dict[str, Any]) -> Iterator[tuple[str, str | list[Blo
     for block in content if isinstance(content, list) else ():
         if text_at(block, "type") == "tool_result":
             call_id = text_at(block, "tool_call_id") or text_at(block, "tool_use_id")
-            yield call_id or text_at(message, "tool_call_id"), _read_output(block.get("output", block.get("content")))
+            yield call_id or text_at(message, "tool_call_id"), _read_output(block, "output", "content")
 
 
-def _read_output(value: Any) -> str | list[Block]:
-    """Return what a tool has returned: its texts, its blocks with images, or the JSON of any other value."""
+def _read_output(result: dict[str, Any], *keys: str) -> str | list[Block]:
+    """Return what a tool has returned, at the first key with anything.
+
+    That is its texts, its blocks with images, or the JSON of any other value.
+    """
+    value = next((result[key] for key in keys if result.get(key) not in (None, "", [])), "")
     if not isinstance(value, list):
         return read_text(value)
     given = [each for each in value if isinstance(each, dict) and each.get("type") in ("text", "image")]
