@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,6 +25,8 @@ RISE = 1.05
 """How much more than before a request may have after each one that the model has taken."""
 _RISES = 1_000
 """Answers after which no limit is left of a refusal."""
+_LARGEST = 1e12
+"""Tokens that no request has: a larger number is a fault of what has stored it, and may be none for `float`."""
 
 
 class Memory(NamedTuple):
@@ -60,7 +62,7 @@ def recall(history: Sequence[Mapping[str, Any]], ledger: Ledger, start: int) -> 
             if isinstance(first, int) and isinstance(places, list) and ledger.opening <= first <= at:
                 known = tuple(each for each in places if isinstance(each, int) and ledger.opening <= each < first)
                 most = noted.get("most")
-                by_now = most * RISE ** min(answers, _RISES) if isinstance(most, int) else inf
+                by_now = most * RISE ** min(answers, _RISES) if _is_count(most) else inf
                 cut = ledger.recut(first, known)
                 return Memory(cut, noted.get("budget"), answer, tokens, by_now, noted.get("model"))
     return Memory(None, None, answer, tokens)
@@ -71,6 +73,11 @@ def read_input_tokens(usage: Any) -> float:
     if not isinstance(usage, dict):
         return 0
     tokens, requests = usage.get("input_tokens"), usage.get("requests")
-    if not isinstance(tokens, int | float):
+    if not _is_count(tokens):
         return 0
-    return tokens / requests if isinstance(requests, int) and requests > 1 else tokens
+    return tokens / requests if _is_count(requests) and requests > 1 else tokens
+
+
+def _is_count(value: Any) -> TypeGuard[float]:
+    """Return whether a stored value is a number of tokens or of requests that can be."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _LARGEST

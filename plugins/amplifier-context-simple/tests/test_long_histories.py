@@ -302,6 +302,17 @@ async def test_a_cut_that_cannot_be_does_no_harm(cut: Any) -> None:
     assert (await context.get_messages_for_request(token_budget=55))[-1] == history[-1]
 
 
+@pytest.mark.parametrize("odd", [10**400, 0, -5, True, float("inf")], ids=["huge", "none", "negative", "bool", "inf"])
+async def test_a_number_of_tokens_that_cannot_be_does_no_harm(odd: Any) -> None:
+    history = [message("user") for _ in range(10)]
+    cut = {"budget": 10_000, "first": 0, "head": [], "most": odd, "model": "p/m"}
+    history[5] = message("assistant", metadata={"compaction": cut})
+    history[7] = message("assistant", metadata={"usage": {"input_tokens": 7.5, "requests": odd}})
+    history[8] = message("assistant", metadata={"usage": {"input_tokens": odd}})
+    context = await Mounted(Transcript.over(Recorded(history))).context()
+    assert await context.get_messages_for_request(10_000, Named("m")) == history
+
+
 class Named:
     """A provider with a model, and with a context window or none."""
 
