@@ -1,5 +1,5 @@
 # make demo       try everything in a new folder: no key, no network
-# make test       run the tests, and of each slow file the first SHARE=1; ALL=yes runs all, in PROCESSES=4 processes
+# make test       run each test with its first SHARE=1 cases, and so many of each slow file; ALL=yes runs all, in PROCESSES=4 processes
 # make check      run ruff, mypy --strict and the tests of the architecture
 # make ecosystem  run modules of others on this kernel and these on the published one, and list the differences
 # make bench      measure speed beside peers and references of the same run, and the last release; ONLY="hooks files" JSON=figures.json

@@ -1,4 +1,4 @@
-"""Run the first tests alone of each file of slow ones, with the option `--share`."""
+"""Run a share of the tests, with the option `--share`: some cases of each test, and some tests of each slow file."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ if TYPE_CHECKING:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Offer the option."""
-    parser.addoption("--share", type=int, help="of each file of slow tests, run so many alone: the first ones")
+    about = "run so many cases of each test, and so many tests of each file of slow ones: the first"
+    parser.addoption("--share", type=int, help=about)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the other slow tests out."""
+    """Leave the other tests out."""
     share = config.getoption("share")
     if share is None:
         return
     begun, kept, left_out = Counter[object](), [], []
     for item in items:
-        is_left_out = begun[item.path] >= share and item.get_closest_marker("slow") is not None
-        (left_out if is_left_out else kept).append(item)
-        begun[item.path] += 1
+        test, _, _ = item.nodeid.partition("[")
+        groups = [test] if item.get_closest_marker("slow") is None else [test, item.path]
+        (left_out if any(begun[group] >= share for group in groups) else kept).append(item)
+        begun.update(groups)
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)

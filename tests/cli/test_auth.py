@@ -13,6 +13,8 @@ import pytest
 from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.settings.keys import find_key, keep_key
 
+pytestmark = pytest.mark.slow
+
 KEY = "typed-key-of-the-tests-0123456789"
 HOUSE = """
 from amplifier_core.llm_errors import AuthenticationError

@@ -19,7 +19,7 @@ from amplifier_core import errors
 from amplifier_foundation.cli import exits, invoke
 from tests import forks
 
-pytestmark = pytest.mark.usefixtures("home", "project")
+pytestmark = [pytest.mark.usefixtures("home", "project"), pytest.mark.slow]
 
 HEAD = "---\nbundle: {name: x}\n"
 

@@ -22,6 +22,8 @@ from amplifier_foundation.flows.asking import ask_to_cancel
 from amplifier_foundation.sessions.storages import open_store
 from tests import forks
 
+pytestmark = pytest.mark.slow
+
 BUNDLE = """---
 bundle: {name: work}
 providers:

@@ -13,6 +13,8 @@ import pytest
 
 from amplifier_foundation.cli import exits
 
+pytestmark = pytest.mark.slow
+
 Say = Callable[..., Awaitable[tuple[int, str, str]]]
 PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
 PATIENCE = 60

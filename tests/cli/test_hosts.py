@@ -21,6 +21,8 @@ from amplifier_foundation.cli import exits
 from tests import forks
 from tests.postgres import database, postgres
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["database", "postgres"]  # fixtures
 
 PATIENCE = 30.0

@@ -12,6 +12,8 @@ import pytest
 
 from amplifier_foundation.cli import exits
 
+pytestmark = pytest.mark.slow
+
 TOOL = """
 import asyncio, threading
 

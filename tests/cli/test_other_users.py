@@ -16,7 +16,10 @@ from amplifier_foundation.sessions.lock import owner_lock
 
 OTHER = 65534
 SETPRIV = shutil.which("setpriv")
-pytestmark = pytest.mark.skipif(os.geteuid() != 0 or SETPRIV is None, reason="only root gives files to another user")
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0 or SETPRIV is None, reason="only root gives files to another user"),
+    pytest.mark.slow,
+]
 
 
 def as_user(*command: str) -> subprocess.CompletedProcess[str]:

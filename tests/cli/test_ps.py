@@ -27,6 +27,8 @@ from amplifier_foundation.paths import project_of
 from amplifier_foundation.sessions.lock import killed_owners, owner_lock
 from amplifier_storage_sqlite.store import SqliteStore
 
+pytestmark = pytest.mark.slow
+
 
 def rows(out: str) -> dict[str, Any]:
     envelope = json.loads(out)

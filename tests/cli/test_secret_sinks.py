@@ -33,6 +33,8 @@ from amplifier_provider_openai.errors import Translator
 from amplifier_provider_replay.files import make_safe
 from tests.secret_shapes import make_shapes
 
+pytestmark = pytest.mark.slow
+
 SHAPES = list(make_shapes())
 SESSION = "the-session-1"
 

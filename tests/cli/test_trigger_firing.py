@@ -13,6 +13,8 @@ from amplifier_foundation import load_bundle, open_inbox
 from amplifier_foundation.background.up import Control, run_background
 from amplifier_foundation.cli import exits, invoke
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Path:

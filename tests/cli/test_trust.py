@@ -20,6 +20,8 @@ from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.security.trust_ledger import Ledger
 from amplifier_foundation.settings import write_setting
 
+pytestmark = pytest.mark.slow
+
 BUNDLE = """---
 bundle: {{name: greeter}}
 providers: [{{module: provider-playbook, config: {{otherwise: {{say: "{say}"}}}}}}]

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from amplifier_core.storage import SessionRecord
     from amplifier_core.transcript import Message
 
+pytestmark = pytest.mark.slow
+
 CHECKS = {int(check.__name__.split("_")[1]): check for check in TWO_PROCESS_CHECKS + SHARED_CHECKS}
 SIZE = 80
 

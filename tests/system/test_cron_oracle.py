@@ -14,9 +14,12 @@ from random import Random
 from typing import NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
+import pytest
 from cronsim import CronSim
 
 from amplifier_trigger_timer.cron import Cron
+
+pytestmark = pytest.mark.slow
 
 EXPRESSIONS = int(os.environ.get("CRON_EXPRESSIONS", "60"))
 CHANGES = os.environ.get("CRON_CHANGES", "4")

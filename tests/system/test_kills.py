@@ -26,6 +26,8 @@ from tests import forks
 
 from .killing import STEPS, Chaos
 
+pytestmark = pytest.mark.slow
+
 KILLS = int(os.environ.get("KILLS", "4"))
 SEED = int(os.environ.get("SEED", "20261120"))
 SPAN = (0.4, 6.2)

@@ -18,6 +18,8 @@ from amplifier_foundation import open_store
 from amplifier_foundation.cli import exits, invoke
 from tests import forks
 
+pytestmark = pytest.mark.slow
+
 TOOL = """
 import asyncio, os, signal
 from pathlib import Path

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
     Sessions = dict[str, tuple[SessionRecord, list[dict[str, Any]]]]
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 
 SQLITE = """

@@ -27,6 +27,8 @@ from tests.wire.services import KEY, SERVICES, Model, Service
 
 from .streaming import find_fault, read
 
+pytestmark = pytest.mark.slow
+
 PLACES = int(os.environ.get("PLACES", "1"))
 SEED = os.environ.get("SEED", "20261122")
 PAUSE = 0.005

@@ -24,6 +24,8 @@ import pytest
 from amplifier_core.triggers import TriggerContext, TriggerEvent
 from amplifier_trigger_file_watcher import FileChangeTrigger
 
+pytestmark = pytest.mark.slow
+
 CHANGES = int(os.environ.get("CHANGES", "1500"))
 CHECKOUT = int(os.environ.get("CHECKOUT", "200"))
 BURSTS = int(os.environ.get("BURSTS", "60"))

@@ -28,6 +28,8 @@ from amplifier_foundation import open_inbox
 from amplifier_foundation.cli import exits, invoke
 from tests import forks
 
+pytestmark = pytest.mark.slow
+
 ATTACKS = int(os.environ.get("ATTACKS", "1000"))
 SEED = int(os.environ.get("SEED", "20261121"))
 SECRET = "a secret of the tests"

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 OWN = """---
 bundle: {name: stranger}
 providers: [{module: provider-playbook, config: {otherwise: {say: "You said: {prompt}"}}}]

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SLOW = """---
 bundle: {name: slow}
 providers: [{module: provider-playbook, config: {delay_ms: 600000, otherwise: {say: "late"}}}]

@@ -15,6 +15,8 @@ import pytest
 from amplifier_core.events import ALL_EVENTS
 from amplifier_core.models import HookResult
 
+pytestmark = pytest.mark.slow
+
 
 def names(lines: list[dict[str, Any]]) -> list[str]:
     return [line["event"] for line in lines]

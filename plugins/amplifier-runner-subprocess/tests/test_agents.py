@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     Open = Callable[..., AbstractAsyncContextManager[Conversation]]
 
+pytestmark = pytest.mark.slow
+
 WORKER = """
 import os
 from amplifier_core import ToolResult

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from amplifier_core import load_plugins
 from amplifier_core.testing import check_runner
 from amplifier_foundation.isolation.control_groups import find_places
@@ -12,7 +14,7 @@ from amplifier_runner_subprocess import check_processes
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
+pytestmark = pytest.mark.slow
 
 PLAN = {
     "session": {"orchestrator": "loop-basic", "context": "context-simple"},

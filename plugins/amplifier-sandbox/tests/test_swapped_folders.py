@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from amplifier_sandbox.contracts import Launch, Sandbox
 
+pytestmark = pytest.mark.slow
+
 SWAP = """
 import ctypes, sys
 libc, swapped = ctypes.CDLL(None), [name.encode() for name in sys.argv[1:]]

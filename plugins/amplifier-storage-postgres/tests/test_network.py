@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from amplifier_core.storage import Delivery
     from amplifier_storage_postgres.store import PostgresStore
 
+pytestmark = pytest.mark.slow
+
 BROKEN = int(os.environ.get("BROKEN_WRITES", "60"))
 KILLS = int(os.environ.get("KILLS_OF_SERVER", "1"))
 IMPATIENT = {"timeout": 0.5, "lock_timeout": 0.3, "resolve_timeout": 10.0, "connect_timeout": 2.0}

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from tests.postgres import Postgres
 
+pytestmark = pytest.mark.slow
+
 SIZE = int(os.environ.get("STORE_SIZE", "200"))
 """Events where many are written; a campaign takes 100000."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+import pytest
+
 from amplifier_core.storage import SessionRecord
 from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_storage_sqlite import open_sqlite
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from amplifier_storage_sqlite.store import SqliteStore
 
     from .conftest import Start
+
+pytestmark = pytest.mark.slow
 
 APPEND_AND_DIE = """
 async def main(path):

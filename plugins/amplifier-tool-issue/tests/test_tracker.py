@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     Of = Callable[..., SessionDocuments]
     Told = Callable[[], Awaitable[list[tuple[str, int, list[str]]]]]
 
+pytestmark = pytest.mark.slow
+
 
 async def states(tracker: Tracker) -> dict[int, str]:
     return {each.id: each.state for each in await tracker.find()}

@@ -25,6 +25,8 @@ from amplifier_tool_mcp import oauth
 from amplifier_tool_mcp.errors import ServerError
 from amplifier_tool_mcp.oauth import key_name, log_in
 
+pytestmark = pytest.mark.slow
+
 
 class Authority:
     """Gives tokens to everybody who asks by the rules, and remembers for how long."""

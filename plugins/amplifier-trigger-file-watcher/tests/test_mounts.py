@@ -15,7 +15,7 @@ from amplifier_trigger_file_watcher.change_detector import LINUX
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(not LINUX, reason="mount namespaces are Linux's")
+pytestmark = [pytest.mark.skipif(not LINUX, reason="mount namespaces are Linux's"), pytest.mark.slow]
 
 PROGRAM = """
 import asyncio, json, subprocess, sys

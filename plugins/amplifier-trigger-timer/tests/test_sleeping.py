@@ -8,12 +8,16 @@ import weakref
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+import pytest
+
 from amplifier_trigger_timer.sleeping import LOOK_EVERY, Sleepers
 
 from .conftest import WallClock, running, timer
 
 if TYPE_CHECKING:
     from amplifier_core import TriggerEvent
+
+pytestmark = pytest.mark.slow
 
 TIMERS = 50
 

@@ -18,6 +18,8 @@ from amplifier_trigger_timer import TimerTrigger
 
 from .conftest import running, scheduled, timer
 
+pytestmark = pytest.mark.slow
+
 
 async def test_the_contract_of_a_trigger() -> None:
     clock = VirtualClock()

@@ -14,6 +14,8 @@ from amplifier_core.validation import behavioral, structural
 if TYPE_CHECKING:
     from .conftest import Outcome, Workshop
 
+pytestmark = pytest.mark.slow
+
 PUBLISHED = {
     "ProviderBehaviorTests": {
         "test_mount_succeeds": ["provider_module"],

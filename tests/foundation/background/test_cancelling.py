@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from .stages import Stage
 
+pytestmark = pytest.mark.slow
+
 ANN = Actor("ann", "command line")
 
 

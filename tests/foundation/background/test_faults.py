@@ -23,6 +23,8 @@ from amplifier_foundation.sessions.history import turn_starts
 
 from .bench import FedTrigger, events_of
 
+pytestmark = pytest.mark.slow
+
 OpenBench = Callable[..., Any]
 Held = list[dict[str, Any]]
 

@@ -16,6 +16,8 @@ from amplifier_foundation.settings.keys import keep_key
 
 from ..conftest import playbook
 
+pytestmark = pytest.mark.slow
+
 OpenBench = Callable[..., Any]
 
 OUT = {"kind": "ProviderUnavailableError", "status_code": 503}

@@ -6,7 +6,11 @@ import json
 import sys
 import unicodedata
 
+import pytest
+
 from amplifier_foundation.documents.json_text import dump_json
+
+pytestmark = pytest.mark.slow
 
 WITH_A_SHAPE = ("ARABIC", "SYRIAC", "KAITHI", "EGYPTIAN", "SHORTHAND", "MUSICAL")
 """Scripts with visible characters, or joined ones, of the category `Cf`."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from .conftest import MakeRun
 
+pytestmark = pytest.mark.slow
+
 
 class Verdict(BaseModel):
     done: bool

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from .conftest import MakeRun
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = (
     '"]; start --> x\n<script>document.title="owned"</script> \\" end `a` {b} |c| %% & #quot; 漢字かな交じり文 \u202e'
 )

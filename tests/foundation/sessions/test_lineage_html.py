@@ -20,6 +20,8 @@ from amplifier_foundation.sessions.lineage import Node
 from amplifier_foundation.sessions.lineage_html import lineage_page, own_messages
 from tests.programs import require
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"><!-- {{data}}"
 
 
