@@ -24,7 +24,7 @@ from .model import Bundle
 from .names import check_names, check_refusals, describe_unloaded, place_of
 from .origins import leaves, origin
 from .packages import NO_SANDBOX, TRACKERS, describe_unknown
-from .preferences import priority_of
+from .preferences import find_first
 from .references import find_bundle
 from .registry import BundleRegistry
 from .sections import DEFAULT_SESSION, MODULE_LISTS, PROMPT_TOOL, SECTIONS
@@ -247,10 +247,10 @@ def _entries_in(plan: dict[str, Any], path: KeyPath) -> Iterator[tuple[KeyPath, 
 
 
 def _check_key(bundle: Bundle) -> Iterator[Problem]:
-    """Yield a warning for a first provider without its key on this machine; the key may still come."""
+    """Yield a warning if the provider that answers has no key on this machine; the key may still come."""
     from .credentials import PREFIX, find_missing_key
 
-    entry = min(bundle.providers, key=priority_of, default={})
+    entry = find_first({"providers": bundle.providers, "session": bundle.session}) or {}
     if names := find_missing_key(entry):
         module = str(entry["module"])
         message = (

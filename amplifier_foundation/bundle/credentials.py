@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.utils import REFERENCE
 
+from ..documents.local_paths import is_path
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -46,10 +48,13 @@ def find_missing_key(entry: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the key that a provider's entry needs, and that is nowhere on this machine; else ().
 
     A provider that does not declare its key may need none, and so may a server at an address of its configuration.
+    Code of the bundle is not read: its key is unknown.
     """
     from ..settings.keys import KeysUnreadable, list_kept
 
-    module, config = str(entry.get("module")), entry.get("config") or {}
+    module, config, source = str(entry.get("module")), entry.get("config") or {}, entry.get("source")
+    if isinstance(source, str) and is_path(source):
+        return ()
     if config.get("api_key") or _has_address(config) or any(map(os.environ.get, key_names(module))):
         return ()
     names = _find_declared(module) or ()

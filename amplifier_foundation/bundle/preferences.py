@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from amplifier_core.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from amplifier_core.coordinator import ModuleCoordinator
 
@@ -217,6 +217,32 @@ def find_entry(plan: Mapping[str, Any], provider: str) -> dict[str, Any] | None:
     return named[0] if named else min(same, key=lambda each: bool(each.get("instance_id")), default=None)
 
 
+def find_first(plan: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the entry of the provider that answers.
+
+    It is a preferred one, else the orchestrator's `default_provider`, else that of the highest priority.
+    """
+    entries = [each for each in plan.get("providers") or () if _is_sound(each)]
+    found = (find_entry(plan, name) for name in list_preferred(plan))
+    return next((entry for entry in found if entry is not None), min(entries, key=priority_of, default=None))
+
+
+def list_preferred(plan: Mapping[str, Any]) -> list[str]:
+    """Return the names of the providers that a plan asks rather than the one of the highest priority."""
+    session = plan.get("session") or {}
+    defaults = (config.get("default_provider") for config in _orchestrator_configs(plan))
+    return [*(str(each["provider"]) for each in session.get(KEY) or ()), *(str(name) for name in defaults if name)]
+
+
+def _orchestrator_configs(plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the configs of the orchestrator; one stands beside the session section where that only names a module."""
+    for holder in (plan.get("session"), plan):
+        section = holder.get("orchestrator") if isinstance(holder, dict) else None
+        config = section.get("config") if isinstance(section, dict) else None
+        if isinstance(config, dict):
+            yield config
+
+
 def _is_sound(entry: Any) -> bool:
     return isinstance(entry, dict) and isinstance(entry.get("config") or {}, dict)
 
@@ -245,11 +271,8 @@ def _promote(plan: dict[str, Any], chosen: dict[str, Any], model: str | None, ex
     for entry in filter(_is_sound, others):
         if priority_of(entry) < 1:
             entry["config"]["priority"] = 1
-    # The orchestrator's config stands beside the session section where that only names a module.
-    for holder in (plan.get("session"), plan):
-        section = holder.get("orchestrator") if isinstance(holder, dict) else None
-        orchestrator = section.get("config") if isinstance(section, dict) else None
-        if isinstance(orchestrator, dict) and "default_provider" in orchestrator:
+    for orchestrator in _orchestrator_configs(plan):
+        if "default_provider" in orchestrator:
             orchestrator["default_provider"] = _mount_name(chosen)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .credentials import PREFIX
 from .first_provider import choose_provider
-from .preferences import KEY, find_entry, priority_of
+from .preferences import KEY, find_entry, find_first
 
 if TYPE_CHECKING:
     from .model import Bundle
@@ -18,10 +18,10 @@ def prefer(bundle: Bundle, provider: str | None, model: str | None) -> None:
     A model without a provider is for the provider that answers otherwise. Raises `ProviderMissing`.
     """
     preferences = list(bundle.session.get(KEY) or ())
+    first = find_first({"providers": bundle.providers, "session": bundle.session})
     if provider is None and preferences:
         provider = str(preferences[0]["provider"])
-    elif provider is None and bundle.providers:
-        first = min(bundle.providers, key=priority_of)
+    elif provider is None and first is not None:
         provider = str(first.get("instance_id") or first["module"])
     if provider is None or find_entry({"providers": bundle.providers}, provider) is None:
         choice = choose_provider(provider, model)

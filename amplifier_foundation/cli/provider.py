@@ -193,7 +193,7 @@ async def _mount(ctx: click.Context, name: str | None, model: str | None, *, tru
     Raises `NoProviderMounted` with the cause, `ProviderMissing`, `BundleError`, `NotTrusted`.
     """
     from ..bundle.credentials import PREFIX
-    from ..bundle.preferences import find_entry, find_mounted, priority_of
+    from ..bundle.preferences import find_entry, find_first, find_mounted
     from .running.choosing import Wanted, make_bundle, prefer
 
     plugins, wanted = plugins_of(ctx), Wanted(provider=name, model=model)
@@ -202,8 +202,8 @@ async def _mount(ctx: click.Context, name: str | None, model: str | None, *, tru
     else:
         bundle = await load_bundle_at(None, plugins, asking=Asking(plugins, trusts))
         prefer(bundle, wanted)
-    named = find_entry({"providers": bundle.providers}, name) if name else None
-    entry = named or min(bundle.providers, key=priority_of, default=None)
+    plan = {"providers": bundle.providers, "session": bundle.session}
+    entry = (find_entry(plan, name) if name else None) or find_first(plan)
     if entry is None:
         raise click.UsageError("the bundle has no provider. Name one: amplifier provider list")
     bundle.providers, bundle.tools, bundle.hooks, bundle.background_sessions = [entry], [], [], []

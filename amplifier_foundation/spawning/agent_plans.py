@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..bundle.model import Bundle
 from ..bundle.preferences import KEY as PREFERENCES
-from ..bundle.preferences import priority_of
+from ..bundle.preferences import find_first
 from ..bundle.prepared import PreparedBundle
 from ..documents.dicts import deep_merge
 
@@ -72,7 +72,6 @@ def choose_modules(
 
 
 def first_provider(plan: Mapping[str, Any]) -> str:
-    """Return the name of a plan's provider with the highest priority; '' when it has none."""
-    entries: Sequence[Mapping[str, Any]] = plan.get("providers") or ()
-    entry = min(entries, key=priority_of, default={})
+    """Return the name of the provider that answers in a plan; '' when it has none."""
+    entry = find_first(plan) or {}
     return str(entry.get("instance_id") or entry.get("module") or "")

@@ -23,6 +23,7 @@ background_sessions:
 You review.
 """
 ANTHROPIC = "providers: [{module: provider-anthropic}]"
+BOTH = "providers: [{module: provider-anthropic}, {module: provider-playbook}]"
 PLAYBOOK = "providers: [{module: provider-playbook, config: {otherwise: {say: hi}}}]"
 NO_KEY = (
     "bundle.md:3:22: warning[AMP115] providers[0].module: provider-anthropic has no key on this machine: events wait "
@@ -54,6 +55,9 @@ def write(providers: str) -> None:
         ("providers: [{module: provider-ollama, config: {default_model: llama}}]", ""),
         (PLAYBOOK, ""),
         ("providers: [{module: provider-anthropic}, {module: provider-playbook, config: {priority: 1}}]", ""),
+        (f"{BOTH}\nsession: {{orchestrator: {{module: loop-basic, config: {{default_provider: playbook}}}}}}", ""),
+        (f"{BOTH}\nsession: {{provider_preferences: [{{provider: playbook}}]}}", ""),
+        (f"{BOTH}\nsession: {{orchestrator: {{module: loop-basic, config: {{max_iterations: 5}}}}}}", NO_KEY),
     ],
 )
 def test_a_dry_run_tells_of_a_provider_that_cannot_answer(
@@ -62,6 +66,13 @@ def test_a_dry_run_tells_of_a_provider_that_cannot_answer(
     write(providers)
     assert invoke(["up", "--dry-run"]) == exits.OK
     assert capsys.readouterr().err == told
+
+
+def test_the_key_of_code_in_a_bundle_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    write("providers: [{module: provider-anthropic, source: ./own.py}]")
+    Path("own.py").write_text('credential_env_vars = ("MY_KEY",)\nasync def mount(coordinator, config): ...\n')
+    assert invoke(["up", "--dry-run"]) == exits.OK
+    assert capsys.readouterr().err == ""
 
 
 def test_a_key_of_the_environment_and_a_kept_one_count(

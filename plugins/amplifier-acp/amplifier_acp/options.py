@@ -108,11 +108,11 @@ def chosen_of(record: SessionRecord) -> dict[str, Any]:
 
 def providers_of(bundle: Bundle) -> list[str]:
     """Return the names of a bundle's providers, the one that answers first."""
-    from amplifier_foundation.bundle.preferences import KEY, find_entry, priority_of
+    from amplifier_foundation.bundle.preferences import find_entry, list_preferred, priority_of
 
     entries = sorted(bundle.providers, key=priority_of)
-    for preference in reversed(bundle.session.get(KEY) or ()):
-        found = find_entry({"providers": bundle.providers}, str(preference["provider"]))
+    for name in reversed(list_preferred({"session": bundle.session})):
+        found = find_entry({"providers": bundle.providers}, name)
         if found is not None:
             entries = [found, *(each for each in entries if each is not found)]
     return [str(entry.get("instance_id") or entry["module"]) for entry in entries]

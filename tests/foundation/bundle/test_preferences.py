@@ -12,15 +12,18 @@ import pytest
 
 from amplifier_core import AmplifierSession, ModuleCoordinator
 from amplifier_core.models import ModelInfo
-from amplifier_foundation.bundle import preferences
+from amplifier_foundation.bundle import Bundle, preferences
 from amplifier_foundation.bundle.preferences import (
+    KEY,
     ModelResolutionResult,
     ProviderPreference,
     apply_provider_preferences,
     apply_provider_preferences_with_resolution,
+    find_first,
     is_glob_pattern,
     resolve_model_pattern,
 )
+from amplifier_foundation.bundle.preferring import prefer
 
 from ..conftest import MakeBundle, playbook
 
@@ -142,6 +145,26 @@ def test_an_orchestrator_that_names_its_provider_names_the_preferred_one(wanted:
     beside = {**plan(orchestrator="loop-basic"), "orchestrator": {"config": {"default_provider": "anthropic"}}}
     changed = apply_provider_preferences(beside, [ProviderPreference(wanted)])
     assert changed["orchestrator"]["config"] == {"default_provider": wanted}
+
+
+@pytest.mark.parametrize(
+    ("default", "position"), [("local", 3), ("openai", 1), ("provider-openai", 1), ("gone", 2), (None, 2)]
+)
+def test_the_provider_that_answers_is_the_preferred_one_else_the_default_else_the_first(
+    default: str | None, position: int
+) -> None:
+    given = plan(orchestrator={"module": "loop-basic", "config": {"default_provider": default}})
+    assert find_first(given) is given["providers"][position]
+    given["session"][KEY] = [{"provider": "gone"}, {"provider": "anthropic"}]
+    assert find_first(given) is given["providers"][0]
+    assert find_first({}) is None
+
+
+def test_a_model_alone_is_for_the_default_provider() -> None:
+    orchestrator = {"module": "loop-basic", "config": {"default_provider": "local"}}
+    bundle = Bundle("one", providers=plan()["providers"], session={"orchestrator": orchestrator})
+    prefer(bundle, None, "large")
+    assert bundle.session[KEY] == [{"provider": "provider-local", "model": "large"}]
 
 
 async def test_a_session_is_answered_by_the_provider_that_its_plan_prefers(
