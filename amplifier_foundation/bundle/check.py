@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from ..documents.positions import KeyPath
     from .load import LeaveOut
 
+    Entry = tuple[KeyPath, dict[str, Any]]
+
 _PATH = re.compile(r"(?P<path>\w+(?:\[\d+\]|\.\w+)*): ")
 
 
@@ -168,7 +170,7 @@ def check_loaded(
                 *check_names(worker, triggers, modules, plugins),
                 *check_refusals(worker),
                 *check_guards(worker, modules),
-                *(_check_modules(worker, _entries_of(worker), modules) if runs or is_whole else ()),
+                *(_check_modules(worker, _entries_of(worker), modules, starts=runs) if runs or is_whole else ()),
                 *(_check_key(worker) if runs else ()),
                 *(_check_agents(worker, modules) if is_whole else ()),
             ]
@@ -232,12 +234,12 @@ def _warn_no_provider(bundle: Bundle) -> Problem:
     return warning_at(place_of(bundle, "providers"), "AMP115", message)
 
 
-def _entries_of(bundle: Bundle) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
+def _entries_of(bundle: Bundle) -> Iterator[Entry]:
     """Yield the path and content of every entry of a module of a bundle, those of its agents left out."""
     yield from _entries_in({"session": bundle.session, **{name: getattr(bundle, name) for name in MODULE_LISTS}}, ())
 
 
-def _entries_in(plan: dict[str, Any], path: KeyPath) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
+def _entries_in(plan: dict[str, Any], path: KeyPath) -> Iterator[Entry]:
     for section, number, entry in module_entries(plan):
         yield (*path, section, number), entry
     session: Any = plan.get("session")
@@ -262,9 +264,12 @@ def _check_key(bundle: Bundle) -> Iterator[Problem]:
 
 
 def _check_modules(
-    bundle: Bundle, entries: Iterable[tuple[KeyPath, dict[str, Any]]], installed: Collection[str]
+    bundle: Bundle, entries: Iterable[Entry], installed: Collection[str], *, starts: bool = False
 ) -> Iterator[Problem]:
-    """Check the configuration of modules by name with a `check_config`; see `config_check`."""
+    """Check the configuration of modules by name with a `check_config`; see `config_check`.
+
+    With `starts`, there are only warnings about those that sessions work without.
+    """
     for path, entry in entries:
         module, source = entry.get("module"), entry.get("source")
         has_code = isinstance(source, str) and is_path(source)  # for any other source, the installed one is used
@@ -282,7 +287,7 @@ def _check_modules(
             said, problem_at = check(deepcopy(config)), warning_at
         except Exception as error:
             said, problem_at = [str(error).removeprefix(f"{module}: ")], error_at
-            if source and "session" not in path:  # the key may be one of the code there, and the rest works without
+            if (source or starts) and "session" not in path:  # with a source, the key may be one of the code there
                 problem_at = warning_at
         for message in map(str, said) if isinstance(said, list) else ():
             named = _PATH.match(message)

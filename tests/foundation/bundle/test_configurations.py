@@ -101,7 +101,17 @@ def test_the_modules_of_agents_and_of_the_bundles_of_background_sessions_are_che
         ],
     )
     before_a_start = check_loaded(load_bundle_sync(str(path)), load_plugins(), runs=True)
-    assert [each.code for each in before_a_start if each.severity == "error"] == ["AMP114"]
+    assert {each.severity for each in before_a_start} == {"warning"}
+    assert_told(sorted(map(str, before_a_start)), [LOGGER_TOLD[1], at_worker.replace("error", "warning")])
+
+
+def test_a_start_is_refused_only_for_modules_that_a_session_cannot_be_without(write: Any) -> None:
+    loop = "session: {orchestrator: {module: loop-basic, config: {max_iterationz: 2}}}\n"
+    path = write_family(write)
+    write(WORKER + loop, name="worker.md", bundle="worker")
+    for bundle, code in ((path, ["AMP114"]), (write(WORKER), ["AMP114"])):
+        found = check_loaded(load_bundle_sync(str(bundle)), load_plugins(), runs=True)
+        assert [each.code for each in found if each.severity == "error"] == code
 
 
 def test_the_file_of_an_agent_is_checked_with_its_modules(write: Any) -> None:
