@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from contextlib import contextmanager, suppress
 from errno import EACCES
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from amplifier_core.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
 
 _VARIABLE = "AMPLIFIER_HOME"
@@ -169,7 +170,12 @@ def project_of(folder: Path | str | None = None) -> str:
 
 BUNDLE_FILES = ("bundle.md", "bundle.yaml", "bundle.yml")
 """The names of a bundle's file in its folder; the first existing one counts."""
-_OF_PROJECT = (*BUNDLE_FILES, ".amplifier/settings.yaml", ".amplifier/settings.local.yaml")
+OWN_SECTIONS = {
+    *("includes", "session", "providers", "tools", "hooks", "agents", "spawn", "budget", "context"),
+    *("background_sessions", "instruction", "workflows"),
+}
+"""The sections that show a `bundle.yaml` to be a bundle: all but `permissions`, which other programs have."""
+_SETTINGS = (".amplifier/settings.yaml", ".amplifier/settings.local.yaml")
 
 
 def find_bundle_file(folder: Path) -> Path | None:
@@ -177,16 +183,44 @@ def find_bundle_file(folder: Path) -> Path | None:
     return next((path for name in BUNDLE_FILES if (path := folder / name).is_file()), None)
 
 
+def find_own_file(folder: Path) -> Path | None:
+    """Return the file of the bundle in a folder that no command names, None without one.
+
+    Other programs call files `bundle.yaml` too. One of theirs has no `bundle:`, or no section of ours beside it.
+    """
+    there = (path for name in BUNDLE_FILES if (path := folder / name).is_file())
+    return next((path for path in there if path.suffix == ".md" or not _is_foreign(path)), None)
+
+
+def _is_foreign(file: Path) -> bool:
+    """Return whether a YAML file is another program's, by the keys at its top: commands have no time to parse it.
+
+    One that cannot be read is not: what loads it says why.
+    """
+    try:
+        with file.open(encoding="utf-8-sig") as opened:
+            text = opened.read(1 << 20)
+    except (OSError, ValueError):
+        return False
+    start = r"[{,]\s*" if re.search(r"^\{", text, re.M) else "^"
+    keys = set(re.findall(rf"{start}[\"']?(\w+)[\"']?[ \t]*:", text, re.M))
+    return "bundle" not in keys or keys.isdisjoint(OWN_SECTIONS)
+
+
 def find_project(folder: Path | str | None = None) -> str:
     """Return the project around `folder` (default: the current one).
 
     It is the nearest folder upward with a bundle or settings, as `find_upward` finds it, else the folder itself.
     """
-    return str(find_upward(_OF_PROJECT, folder) or project_of(folder))
+    return str(find_upward(_is_project, folder) or project_of(folder))
 
 
-def find_upward(names: Sequence[str], folder: Path | str | None = None) -> Path | None:
-    """Return the nearest folder with a file of one of these names, upward from `folder` (default: the current one).
+def _is_project(folder: Path) -> bool:
+    return find_own_file(folder) is not None or any((folder / name).is_file() for name in _SETTINGS)
+
+
+def find_upward(is_wanted: Callable[[Path], bool], folder: Path | str | None = None) -> Path | None:
+    """Return the nearest folder that is wanted, upward from `folder` (default: the current one).
 
     The search ends at the root of a git checkout and below the home folder, and leaves out folders of other users.
     """
@@ -196,7 +230,7 @@ def find_upward(names: Sequence[str], folder: Path | str | None = None) -> Path 
         if each == home and each != here:
             break
         with suppress(OSError):
-            if each.stat().st_uid == user and any((each / name).is_file() for name in names):
+            if each.stat().st_uid == user and is_wanted(each):
                 return each
             if (each / ".git").exists():
                 break

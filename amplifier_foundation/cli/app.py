@@ -289,9 +289,9 @@ def choose_bundle(path: str | None, settings: Settings) -> str:
 
 def find_own_bundle(settings: Settings) -> str | None:
     """Return the bundle's file of this project, else the bundle of the settings, else None."""
-    from ..paths import find_bundle_file, find_project
+    from ..paths import find_own_file, find_project
 
-    chosen = find_bundle_file(Path()) or find_bundle_file(Path(find_project())) or settings.get("bundle")
+    chosen = find_own_file(Path()) or find_own_file(Path(find_project())) or settings.get("bundle")
     return None if chosen is None else str(chosen)
 
 

@@ -184,9 +184,9 @@ def complete_config_keys(ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 def _names_in(section: str) -> Iterator[tuple[str, str]]:
     """Yield the names in a section of this project's bundle; the text of its lines is enough."""
-    from ..paths import find_bundle_file
+    from ..paths import find_own_file
 
-    file = find_bundle_file(Path(project_here()))
+    file = find_own_file(Path(project_here()))
     if file is None:
         return
     text = file.read_text(encoding="utf-8", errors="replace")

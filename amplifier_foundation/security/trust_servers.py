@@ -27,7 +27,7 @@ FILE = ".mcp.json"
 
 def find_file(folder: Path | str | None = None) -> Path | None:
     """Return the `.mcp.json` of the project around a folder, None without one."""
-    found = find_upward([FILE], folder)
+    found = find_upward(lambda each: (each / FILE).is_file(), folder)
     return None if found is None else found / FILE
 
 

@@ -119,9 +119,9 @@ class BundleOpener:
 
 def find_own_bundle(folder: str, settings: Settings) -> str | None:
     """Return the bundle's file of the project around a folder, else the bundle of the settings, else None."""
-    from ..paths import find_bundle_file, find_project
+    from ..paths import find_own_file, find_project
 
-    chosen = find_bundle_file(Path(find_project(folder))) or settings.get("bundle")
+    chosen = find_own_file(Path(find_project(folder))) or settings.get("bundle")
     return None if chosen is None else str(chosen)
 
 

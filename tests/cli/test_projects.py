@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from amplifier_foundation.bundle.sections import SECTIONS
 from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.paths import OWN_SECTIONS, find_own_file, find_project
 from amplifier_foundation.sessions.lock import running_owner, running_owners
 from amplifier_foundation.settings import read_settings
 from amplifier_foundation.spawning.opening import find_own_bundle
@@ -126,6 +128,60 @@ def test_a_bundle_in_yaml_is_that_of_its_project(
         assert invoke(["run", "hello"]) == exits.OK
         assert capsys.readouterr().out == "Yes: hello\n"
         assert find_own_bundle(str(folder), read_settings(folder)) == str(project / name)
+
+
+JUJU = "bundle: kubernetes\napplications:\n  etcd: {charm: etcd}\nrelations: []\n"
+DATABRICKS = "bundle:\n  name: jobs\ninclude: [more.yml]\nresources:\n  tools: {}\npermissions: []\ntargets: {}\n"
+CARVEL = "apiVersion: imgpkg.carvel.dev/v1alpha1\nkind: Bundle\ntools: []\n"
+
+
+@pytest.mark.parametrize(("name", "text"), [("bundle.yaml", JUJU), ("bundle.yml", DATABRICKS), ("bundle.yml", CARVEL)])
+def test_a_yaml_of_another_program_is_no_bundle_of_a_project(
+    name: str,
+    text: str,
+    tmp_path: Path,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    home.mkdir(mode=0o700)
+    chosen = make_project(tmp_path / "chosen")
+    theirs = tmp_path / "theirs" / "below"
+    theirs.mkdir(parents=True)
+    (theirs.parent / name).write_text(text, encoding="utf-8")
+    (home / "settings.yaml").write_text(f"bundle: {chosen}\n", encoding="utf-8")
+    for folder in (theirs, theirs.parent):
+        monkeypatch.chdir(folder)
+        assert find_project() == str(folder)
+        assert find_own_bundle(str(folder), read_settings(folder)) == str(chosen)
+        assert invoke(["run", "hello"]) == exits.OK
+        assert capsys.readouterr().out == "You said: hello\n"
+    assert invoke(["bundle", "validate", name]) == exits.USAGE  # it is named
+    (home / "settings.yaml").unlink()
+    assert invoke(["init"]) == exits.OK
+    assert find_own_bundle(".", read_settings()) == str(theirs.parent / "bundle.md")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"bundle": {"name": "one"}, "providers": []}',
+        "{bundle: {name: one},\n tools: []}",
+        "# mine\n---\n'bundle' :\r\n  name: one\r\nincludes:\r\n- other.md",
+        "bundle: one\nproviders: [",  # what loads it says what is wrong
+        b"\xff\xfe",
+    ],
+)
+def test_a_yaml_of_ours_is_known_by_its_sections_also_when_it_is_broken(text: str | bytes, tmp_path: Path) -> None:
+    (tmp_path / "bundle.yaml").write_bytes(text.encode() if isinstance(text, str) else text)
+    assert find_own_file(tmp_path) == tmp_path / "bundle.yaml"
+    (tmp_path / "bundle.yml").write_text("bundle: {name: two}\nhooks: []\n", encoding="utf-8")
+    (tmp_path / "bundle.yaml").write_text(JUJU, encoding="utf-8")
+    assert find_own_file(tmp_path) == tmp_path / "bundle.yml"
+
+
+def test_the_sections_that_show_a_bundle_are_those_of_bundles() -> None:
+    assert {each.name for each in SECTIONS} == OWN_SECTIONS | {"permissions"}
 
 
 def test_the_search_for_a_project_ends_at_the_root_of_a_checkout_and_at_the_home_folder(

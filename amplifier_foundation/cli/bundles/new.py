@@ -46,13 +46,13 @@ def choose_name(folder: Path, name: str | None) -> str:
 
 def write_new(folder: Path, text: str, remedy: str) -> Path:
     """Write a new `bundle.md` and return it. Raises `SessionConflict` with the `remedy` if the folder has a bundle."""
-    from ...paths import BUNDLE_FILES
+    from ...paths import BUNDLE_FILES, find_own_file
     from ...security.trust import trust_written
 
-    there = next((folder / file for file in BUNDLE_FILES if (folder / file).exists()), None)
+    path = folder / BUNDLE_FILES[0]
+    there = path if path.exists() else find_own_file(folder)
     if there is not None:
         raise SessionConflict(str(there), f"{there} exists and stays as it is; {remedy}")
-    path = folder / BUNDLE_FILES[0]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:

@@ -35,11 +35,11 @@ def update(ctx: click.Context, bundles: tuple[str, ...], as_json: bool) -> None:
     A part that cannot be fetched stays as it is; the rest is fetched.
     """
     from ...bundle.updating import refresh_bundle
-    from ...paths import find_bundle_file
+    from ...paths import find_own_file
 
     plugins = plugins_of(ctx)
     names = known_bundles(plugins, read_settings_here())
-    here = [str(file)] if (file := find_bundle_file(Path())) is not None else []
+    here = [str(file)] if (file := find_own_file(Path())) is not None else []
     done: dict[Any, Refreshed] = {}
     rows = [row for bundle in bundles or [*here, *sorted(names)] for row in refresh_bundle(bundle, names, done)]
     errors = [row.error for row in rows if row.error is not None] + _save_states(plugins, rows)

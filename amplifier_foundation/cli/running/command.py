@@ -82,12 +82,12 @@ def run(
 
 def go(ctx: click.Context, wanted: Wanted, prompt: str | None, schema: str, *, as_json: bool, as_lines: bool) -> int:
     """Run one turn, or a conversation without a prompt at a terminal; return the exit code."""
-    from ...paths import find_bundle_file
+    from ...paths import find_own_file
 
     wanted.check()
-    if not (wanted.bundle or wanted.resume or wanted.fork or wanted.working_dir or find_bundle_file(Path())):
+    if not (wanted.bundle or wanted.resume or wanted.fork or wanted.working_dir or find_own_file(Path())):
         project = Path(project_here())
-        wanted = replace(wanted, working_dir=project if find_bundle_file(project) else None)
+        wanted = replace(wanted, working_dir=project if find_own_file(project) else None)
     elif wanted.bundle and not (wanted.resume or wanted.fork or wanted.working_dir or Path(wanted.bundle).exists()):
         wanted = replace(wanted, working_dir=Path(project_here()))  # a named bundle works in the whole project
     if as_json and as_lines:
