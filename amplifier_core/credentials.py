@@ -14,6 +14,12 @@ _VARIABLE = r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|TOKEN|SECRET)"
 _BROKEN = "has a line break or another control character in it; set it again without"
 
 
+class KeyUnusable(ValueError):
+    """No request can carry the key of a provider."""
+
+    lacks_key = True
+
+
 def describe_missing(module_id: str, mount: Any) -> str:
     """Return why a provider's module mounted no provider, with the environment variables that its `mount` reads."""
     names = sorted(set(_find_variables(getattr(mount, "__code__", None))))

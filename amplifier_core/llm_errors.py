@@ -38,10 +38,12 @@ class LLMError(Exception):
     """Base of every error above.
 
     `retry_after` is the service's own wait in seconds; `delay_multiplier` stretches the caller's wait. `remedy` is one
-    sentence for a person; a provider may set it, and otherwise the program does.
+    sentence for a person; a provider may set it, and otherwise the program does. `lacks_key` says that a key is
+    missing.
     """
 
     remedy: str | None = None
+    lacks_key: bool = False
 
     def __init__(
         self,

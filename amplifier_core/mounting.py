@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import events
 from .cancellation import as_failure
-from .credentials import describe_missing, find_broken_key
+from .credentials import KeyUnusable, describe_missing, find_broken_key
 from .eager import Waiting, is_awaitable, start
 from .frozen import frozen
 from .loader import ModuleLoader, attach_loader, call_mount, detach_loader, module_failure_reason
@@ -238,8 +238,7 @@ class Mounting:
                 self.without_key.append(describe_missing(_module_of(entry), mount))
             for module in found.values():
                 if problem := find_broken_key(module, entry.get("config") or {}, mount):
-                    vars(broken := ValueError(problem))["lacks_key"] = True
-                    raise broken
+                    raise KeyUnusable(problem)
             mounted = found
         finally:
             providers.clear()

@@ -9,6 +9,7 @@ from weakref import ref
 import pytest
 
 from amplifier_core.errors import NoProviderMounted
+from amplifier_core.llm_errors import LLMError
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.permissions import PermissionGate, Policy
 from amplifier_core.session import AmplifierSession
@@ -201,8 +202,8 @@ async def test_a_turn_without_a_provider_says_why_there_is_none(plan: Plan, modu
 async def test_a_turn_without_a_provider_says_whether_a_key_is_missing(
     plan: Plan, modules: LocalModules, lacks_key: bool
 ) -> None:
-    failure = ValueError("no")
-    vars(failure)["lacks_key"] = lacks_key
+    failure = LLMError("no")
+    failure.lacks_key = lacks_key
     modules.mounts["provider-echo"] = modules.failing(failure)
     with pytest.raises(NoProviderMounted) as caught:
         await AmplifierSession(plan, loader=modules).execute("hi")

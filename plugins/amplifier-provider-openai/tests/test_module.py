@@ -94,7 +94,7 @@ async def test_a_named_key_that_is_not_set_is_told_and_nothing_is_sent(serve: An
         "api_key names the variable NO_SUCH_KEY, which is not set. "
         "Set NO_SUCH_KEY, or correct api_key in the provider's config."
     )
-    assert vars(caught.value)["lacks_key"]
+    assert caught.value.lacks_key
     assert service.server.requests == []
 
 

@@ -236,7 +236,7 @@ class SDKProvider(ABC, Generic[Client]):
             problem = f"{key} names the variable {name}, which is not set"
             remedy = f"Set {name}, or correct {key} in the provider's config."
             unset = translator.make(ConfigurationError, problem, remedy)
-            vars(unset)["lacks_key"] = key == "api_key"  # events wait for a key
+            unset.lacks_key = key == "api_key"  # events wait for a key
             raise unset
         if self._building is None:
             remedy = f"Set {self.key_variable}, or api_key in the provider's config."
