@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_foundation.paths import make_private
+from amplifier_foundation.paths import BUNDLE_FILES, make_private
+from amplifier_tool_delegate.bundle_paths import FILE_NAMES
+
+
+def test_delegate_knows_the_names_of_a_bundles_file() -> None:
+    assert FILE_NAMES == BUNDLE_FILES  # it imports the kernel alone
 
 
 def test_a_new_folder_is_private_without_a_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
