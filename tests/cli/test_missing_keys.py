@@ -23,7 +23,7 @@ background_sessions:
 You review.
 """
 ANTHROPIC = "providers: [{module: provider-anthropic}]"
-BOTH = "providers: [{module: provider-anthropic}, {module: provider-playbook}]"
+BOTH = "providers: [{module: provider-anthropic}, {module: provider-playbook, config: {otherwise: {say: hi}}}]"
 PLAYBOOK = "providers: [{module: provider-playbook, config: {otherwise: {say: hi}}}]"
 NO_KEY = (
     "bundle.md:3:22: warning[AMP115] providers[0].module: provider-anthropic has no key on this machine: events wait "
@@ -66,6 +66,14 @@ def test_a_dry_run_tells_of_a_provider_that_cannot_answer(
     write(providers)
     assert invoke(["up", "--dry-run"]) == exits.OK
     assert capsys.readouterr().err == told
+
+
+def test_the_provider_that_the_orchestrator_asks_is_tested(capsys: pytest.CaptureFixture[str]) -> None:
+    write(f"{BOTH}\nsession: {{orchestrator: {{module: loop-basic, config: {{default_provider: playbook}}}}}}")
+    assert invoke(["trust", "--yes"]) == exits.OK
+    capsys.readouterr()
+    assert invoke(["provider", "test"]) == exits.OK
+    assert capsys.readouterr().out.startswith("playbook: works")
 
 
 def test_the_key_of_code_in_a_bundle_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -301,6 +301,14 @@ def test_another_provider_answers_from_its_choice_on(editor: Any, make: Any) -> 
     assert editor.text_of(session) == "swiftthorough"
 
 
+def test_the_default_provider_of_the_orchestrator_is_the_first_choice(editor: Any, make: Any) -> None:
+    default = "session: {orchestrator: {module: loop-basic, config: {default_provider: thorough}}}\n---\nYou"
+    told = editor.call("session/new", cwd=str(make(TWO.replace("---\nYou", default))), mcpServers=[])
+    assert option(told, "provider")["currentValue"] == "thorough"
+    editor.prompt(told["sessionId"], "one")
+    assert editor.text_of(told["sessionId"]) == "thorough"
+
+
 def test_choices_stay_with_their_session_and_its_forks(editor: Any, editors: Any, make: Any) -> None:
     two = make(TWO)
     session = editor.new(two)
