@@ -158,10 +158,10 @@ class AttemptEnd:
         if isinstance(error, BudgetExceeded):
             return await self.deny(error, spawn, outcome)
         problem, exhausted, retry = find_provider_error(error), is_exhausted(error), self.background.config.retry
-        excusable, base = problem is not None and is_of_service(problem), retry.delay
+        excusable, delay = problem is not None and is_of_service(problem), asked_wait(problem)
         needs_key = error is not None and is_of_key(error)
         if error is not None and needs_key:  # until a person gives another key, each try is in vain
-            excusable, reason, base = True, describe_with_login(error), retry.max_delay
+            excusable, reason, delay = True, describe_with_login(error), max(delay or 0.0, retry.max_delay)
         is_out = excusable and self.background.outage.excuses(self.delivery.delivery_id)
         if not excusable:
             self._end_outage()
@@ -171,9 +171,8 @@ class AttemptEnd:
             await self.give_up(reason, spawn, outcome)
             return
         tries = self.background.outage.failures + 1 if is_out else self.attempts if counted else self.delivery.epoch
-        delay = asked_wait(problem)
         if delay is None:
-            delay = self.engine.backoff(tries, base=base, cap=retry.max_delay)
+            delay = self.engine.backoff(tries, base=retry.delay, cap=retry.max_delay)
         due = self.engine.clock.now() + timedelta(seconds=delay)
         changes = self._find_changes(spawn, outcome)
         noted = f"{POSTPONED}{reason}" if is_out and needs_key else reason  # the next start may have a key
