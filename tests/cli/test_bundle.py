@@ -315,11 +315,11 @@ def test_what_stands_in_the_comments_of_a_new_bundle_works_too(capsys: pytest.Ca
 def test_a_bundle_that_is_there_is_never_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("bundle.md", "bundle.yaml"):
         Path("there").mkdir(exist_ok=True)
-        (Path("there") / name).write_text("mine")
+        (Path("there") / name).write_text(mine := "bundle: {name: mine}\ntools: []\n")
         code, out, err = run(capsys, "new", "there")
         assert (code, out) == (exits.CONFLICT, "")
         assert f"there/{name} exists" in err
-        assert (Path("there") / name).read_text() == "mine"
+        assert (Path("there") / name).read_text() == mine
         (Path("there") / name).unlink()
 
 

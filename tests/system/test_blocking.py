@@ -191,7 +191,7 @@ def test_the_time_limit_of_a_blocked_session_holds_and_its_thread_writes_nothing
     up.block()
     gate = (up.folder / "gate").rename(up.folder / "open")  # the next attempt finds no gate
     up.until(r"session stuck-\S+ is given up, its thread hangs: wait_for_a_writer")
-    up.until(r"↻ stuck +[0-9a-f]{4} SpawnTimeout")
+    up.until(r"↻ stuck +[0-9a-f]{4} session 'stuck-[0-9a-f]+' was stopped after")
     up.until(r"stuck +[0-9a-f]{4} It was free\.")
     gate.write_text("freed")  # the thread of the first attempt returns
 
@@ -228,7 +228,7 @@ def test_the_time_limit_of_a_session_that_ignores_its_cancellation_holds(start: 
     up.until(r"session stuck-\S+ is given up, it ignores its cancellation: sleep \(.* < retry \(\S+block\.py:\d+\) < ")
     (up.folder / "gate").rename(up.folder / "open")
     (up.folder / "retrying").unlink()
-    up.until(r"↻ stuck +[0-9a-f]{4} SpawnTimeout")
+    up.until(r"↻ stuck +[0-9a-f]{4} session 'stuck-[0-9a-f]+' was stopped after")
     up.until(r"stuck +[0-9a-f]{4} It was free\.")
 
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from amplifier_core.clock import SystemClock
 from amplifier_core.frozen import slotted
 
-from ..tasks import run_beside
-
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
 
@@ -88,6 +86,8 @@ async def joining(
 @asynccontextmanager
 async def sharing(member: Member | None, bundle: Bundle, project: str) -> AsyncIterator[Share | None]:
     """Give the part of one bundle while the block runs: `up` may lead its triggers, workers leave them to others."""
+    from ..tasks import run_beside  # not at import: lists ask for the store alone
+
     if member is None:
         yield None
     elif member.role == "worker":
