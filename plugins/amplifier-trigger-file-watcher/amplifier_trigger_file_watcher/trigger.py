@@ -235,7 +235,7 @@ class FileChangeTrigger:
             await self._journal.save(self._manifest.files)
             now = self._context.clock.monotonic()
             waits = [self._detector.seconds_left(), self._repeats.seconds_left(now)]
-            await self._pause(min([LOOK, *(wait for wait in waits if wait is not None)]))
+            await self._pause(min((wait for wait in waits if wait is not None), default=None))
         await self._detector.poll_changes()
 
     async def _compare(self, paths: list[str]) -> list[Change]:
@@ -316,16 +316,15 @@ class FileChangeTrigger:
             for change in batch:
                 self._repeats.note_event(change.path, now, self._barrier, again=change.again)
 
-    async def _pause(self, seconds: float) -> None:
-        """Return after so many seconds, or when a path is noticed or the trigger is stopped."""
+    async def _pause(self, seconds: float | None) -> None:
+        """Return after so many seconds, when a path is noticed or the trigger is stopped, and for the next `LOOK`."""
         import asyncio
 
-        waits: list[asyncio.Future[Any]] = [
-            asyncio.ensure_future(self._wake.wait()),
-            asyncio.ensure_future(self._context.clock.sleep(seconds)),
-        ]
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._wake.wait())]
+        if seconds is not None:
+            waits.append(asyncio.ensure_future(self._context.clock.sleep(seconds)))
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waits, timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()

@@ -18,7 +18,7 @@ from amplifier_core.plugins import load_plugins
 from amplifier_core.testing.clock import VirtualClock
 from amplifier_core.testing.trigger_checks import check_trigger
 from amplifier_core.triggers import TriggerContext, TriggerSource, TriggerType
-from amplifier_trigger_file_watcher import FileChangeTrigger
+from amplifier_trigger_file_watcher import FileChangeTrigger, trigger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -352,7 +352,10 @@ async def test_a_folder_moved_away_and_back_fires_only_its_changes(watching: Wat
         assert watcher.events.empty()
 
 
-async def test_a_folder_replaced_with_those_above_it_is_watched_again(watching: Watching, tmp_path: Path) -> None:
+async def test_a_folder_replaced_with_those_above_it_is_watched_again(
+    watching: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trigger, "LOOK", 0.05)
     watched, clock = tmp_path / "above" / "watched", VirtualClock()
     watched.mkdir(parents=True)
     async with watching(path="above/watched", clock=clock) as watcher:
