@@ -99,8 +99,10 @@ async def read_overview(store: DurableStore, processes: Processes, *, everything
     for each in [each for each in claimed if each.queue != RUNS]:
         work = {"session_id": each.session_id, "since": format_time(each.updated), "host": _host_of(each)}
         _row_of(rows, each.project, each.queue)["at_work"].append(work)
+    is_shared = hasattr(store, "fenced")  # a process of another host may have postponed some
     for key, row in rows.items():
-        row.update(await _read_postponed(store, *key) if row["waiting"] else {"postponed": 0})
+        has_none = not is_shared and row["state"] == "running" and not row["postponed"]  # so says its process
+        row.update({"postponed": 0} if has_none or not row["waiting"] else await _read_postponed(store, *key))
     if any(row["waiting"] for row in rows.values()):
         from .approvals import read_approvals
 
