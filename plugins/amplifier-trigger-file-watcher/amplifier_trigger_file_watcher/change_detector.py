@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from .config import FileWatcherConfig
     from .manifest import Manifest
+    from .mounts import Mount
     from .polling import Poller
     from .scope import Scope
 
@@ -84,15 +85,18 @@ class ChangeDetector:
         self._poller: Poller | None = None
         self._next_look = 0.0  # at all files with a poller, else at links
 
-    async def start(self, wake: asyncio.Event) -> None:
-        """Begin; `wake` is set when `poll_changes` has something to take. Raises `TriggerError`."""
+    async def start(self, wake: asyncio.Event, mounts: Iterable[Mount]) -> None:
+        """Begin; `wake` is set when `poll_changes` has something to take. Raises `TriggerError`.
+
+        `mounts` are the file systems at, above and below the folder.
+        """
         from .mounts import silent_file_system
 
         self._wake, self._poller = wake, None
         self._next_look = self._clock.monotonic() + self._config.poll_interval
         if self._config.polling is True:
             return await self._start_polling()
-        if self._config.polling == "auto" and (kind := silent_file_system(self._scope.base)):
+        if self._config.polling == "auto" and (kind := silent_file_system(self._scope.base, mounts)):
             reason = f"a file system of the kind {kind} does not tell of changes by others"
             interval = self._config.poll_interval
             logger.info("%s: %s is looked at every %g s: %s", self._name, self._scope.folder, interval, reason)

@@ -48,10 +48,13 @@ def find_around(base: str, mounts: Iterable[Mount]) -> list[Mount]:
     return [mount for mount in mounts if _inside(base, mount.place) or _inside(mount.place, base)]
 
 
-def silent_file_system(base: str, lines: Iterable[str] | None = None) -> str | None:
-    """Return the kind of file system on or below `base` that has no events of changes by others; None without one."""
+def silent_file_system(base: str, around: Iterable[Mount]) -> str | None:
+    """Return the kind of file system on or below `base` that has no events of changes by others; None without one.
+
+    `around` are those that `find_around` returns.
+    """
     at, here, below = "", None, None
-    for mount in find_around(base, read_mounts(lines)):
+    for mount in around:
         if not _inside(base, mount.place):
             below = mount.kind if _is_silent(mount.kind) else below
         elif len(mount.place) >= len(at):

@@ -156,7 +156,7 @@ class FileChangeTrigger:
         self._identity = await self._wait_for_folder(patience)
         self._is_remounted, self._mounts = False, find_around(self._scope.base, read_mounts())
         if self._identity is not None and not self._stopped:
-            await self._detector.start(self._wake)
+            await self._detector.start(self._wake, self._mounts)
 
     async def _arm_first(self) -> list[Change]:
         """Take the files of the very first start as known; those of a missing folder are none."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core.testing.clock import VirtualClock
-from amplifier_trigger_file_watcher.mounts import silent_file_system
+from amplifier_trigger_file_watcher.mounts import find_around, read_mounts, silent_file_system
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +27,10 @@ MOUNTS = r"""
 """.strip().splitlines()
 
 
+def find_silent(base: str, lines: list[str]) -> str | None:
+    return silent_file_system(base, find_around(base, read_mounts(lines)))
+
+
 @pytest.mark.parametrize(
     ("base", "kind"),
     [
@@ -41,12 +45,12 @@ MOUNTS = r"""
     ],
 )
 def test_file_systems_that_tell_nothing_of_others_are_known(base: str, kind: str | None) -> None:
-    assert silent_file_system(base, MOUNTS) == kind
+    assert find_silent(base, MOUNTS) == kind
 
 
 def test_one_that_is_mounted_below_counts() -> None:
-    assert silent_file_system("/mnt", MOUNTS[:2]) == "nfs4"
-    assert silent_file_system("/opt", MOUNTS) is None
+    assert find_silent("/mnt", MOUNTS[:2]) == "nfs4"
+    assert find_silent("/opt", MOUNTS) is None
 
 
 async def test_a_polled_folder_fires_what_differs_from_one_look_to_the_next(watching: Watching, tmp_path: Path) -> None:
