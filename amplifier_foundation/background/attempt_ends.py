@@ -158,10 +158,10 @@ class AttemptEnd:
         if isinstance(error, BudgetExceeded):
             return await self.deny(error, spawn, outcome)
         problem, exhausted, retry = find_provider_error(error), is_exhausted(error), self.background.config.retry
-        excusable, delay = problem is not None and is_of_service(problem), asked_wait(problem)
-        needs_key = error is not None and is_of_key(error)
-        if error is not None and needs_key:  # until a person gives another key, each try is in vain
-            excusable, reason, delay = True, describe_with_login(error), max(delay or 0.0, retry.max_delay)
+        excusable, delay, needs_key = problem is not None and is_of_service(problem), asked_wait(problem), False
+        if error is not None and is_of_key(error):  # until a person gives another key, each try is in vain
+            excusable, needs_key, reason = True, True, describe_with_login(error)
+            delay = max(delay or 0.0, retry.max_delay)
         is_out = excusable and self.background.outage.excuses(self.delivery.delivery_id)
         if not excusable:
             self._end_outage()

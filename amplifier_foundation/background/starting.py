@@ -132,8 +132,10 @@ async def skip_waiting_events(engine: Engine, background: BackgroundSessionState
 
 async def has_work(engine: Engine, background: BackgroundSessionState) -> bool:
     """Return whether an event is at work here, or waits and is not postponed, nor for another host or a key."""
-    if background.running or background.outage.needs_key:
-        return bool(background.running)
+    if background.running:
+        return True
+    if background.outage.needs_key:
+        return False
     place, host = (background.project, background.queue), engine.member.host if engine.member is not None else None
     limit = len(background.postponed) + 1 if host is None else 10_000
     pending = await engine.store.deliveries(project=place[0], queue=place[1], state="pending", limit=limit)

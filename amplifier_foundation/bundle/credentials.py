@@ -20,7 +20,7 @@ from amplifier_core.utils import REFERENCE
 from ..documents.local_paths import is_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def find_missing_key(entry: Mapping[str, Any]) -> tuple[str, ...]:
     module, config, source = str(entry.get("module")), entry.get("config") or {}, entry.get("source")
     if isinstance(source, str) and is_path(source):
         return ()
-    if config.get("api_key") or _has_address(config) or any(map(os.environ.get, key_names(module))):
+    if _is_complete(config, key_names(module)):
         return ()
     names = _find_declared(module) or ()
     if any(os.environ.get(each) or os.environ.get(each.replace("_API_KEY", "_BASE_URL")) for each in names):
@@ -133,7 +133,7 @@ async def complete_provider(module_id: str, declared: Any, config: dict[str, Any
     names = key_names(module_id, declared)
     if not names:
         return config
-    if config.get("api_key") or _has_address(config) or any(os.environ.get(name) for name in names):
+    if _is_complete(config, names):
         return config
     from ..settings.keys import KeyNotFound, KeysUnreadable, find_key, list_kept
 
@@ -146,8 +146,10 @@ async def complete_provider(module_id: str, declared: Any, config: dict[str, Any
         return config
 
 
-def _has_address(config: Mapping[str, Any]) -> bool:
-    return any(value and _ADDRESS.search(str(key)) for key, value in config.items())
+def _is_complete(config: Mapping[str, Any], names: Iterable[str]) -> bool:
+    """Return whether a configuration needs no kept key: it has one or an address, or the environment has one."""
+    has_address = any(value and _ADDRESS.search(str(key)) for key, value in config.items())
+    return bool(config.get("api_key")) or has_address or any(map(os.environ.get, names))
 
 
 def has_references(config: Any) -> bool:

@@ -33,8 +33,9 @@ def heard_at_once(number: int, handler: Callable[[int, object], None]) -> Iterat
 
     def hand_on() -> None:
         while numbers := os.read(reading, 64):
-            for each in filter(lambda each: each != NUDGE, numbers):
-                main.call(partial(handler, number, None) if each == number else _notice)
+            for each in numbers:
+                if each != NUDGE:
+                    main.call(partial(handler, number, None) if each == number else _notice)
 
     reading, told = os.pipe()
     os.set_blocking(told, False)

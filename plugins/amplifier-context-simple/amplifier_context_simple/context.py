@@ -159,7 +159,7 @@ class SimpleContextManager:
             was, cut = cut, ledger.cut(room, room * min(1, self.target_usage / self.compact_threshold))
             self._cut = (budget, cut)
             if cut.first != was.first:
-                self._fresh_cut = describe_cut(cut, budget, self._most, read_model(self._window[0]))
+                self._note_cut()
                 await self._announce_cut(cut, budget)
         self._note_sent(taken + ledger.opening_tokens + cut.head_tokens + ledger.tokens_from(cut.first), limit)
         return [*history[: ledger.opening], *cut.head, *history[cut.first :]]
@@ -210,8 +210,12 @@ class SimpleContextManager:
         if self._before is not None and isinstance(error, dict) and error.get("type") == "ContextLengthError":
             self._refused = self._sent * min(self.compact_threshold, _REFUSED)
             (self._most, self._cut), self._before = self._before, None
-            model = read_model(self._window[0])
-            self._fresh_cut = describe_cut(self._cut[1], self._cut[0], self._most, model) if self._cut else None
+            self._note_cut()
+
+    def _note_cut(self) -> None:
+        """Have the next message keep the cut."""
+        model = read_model(self._window[0])
+        self._fresh_cut = describe_cut(self._cut[1], self._cut[0], self._most, model) if self._cut else None
 
     async def _announce_cut(self, cut: Cut, budget: int | None) -> None:
         if self._coordinator is None:
@@ -248,19 +252,22 @@ def _now() -> str:
 
 def read_model(provider: Any) -> str:
     """Return the id of a provider and the name of its model, '' if it has none."""
+    about, defaults = _ask_info(provider)
+    return f"{getattr(about, 'id', '')}/{defaults.get('model')}" if about is not None else ""
+
+
+def _ask_info(provider: Any) -> tuple[Any, dict[str, Any]]:
+    """Return what a provider says of itself, None if nothing, and the defaults in it."""
     info = getattr(provider, "get_info", None)
     about = info() if callable(info) else None
     defaults = getattr(about, "defaults", None)
-    model = defaults.get("model") if isinstance(defaults, dict) else None
-    return f"{getattr(about, 'id', '')}/{model}" if about is not None else ""
+    return about, defaults if isinstance(defaults, dict) else {}
 
 
 def read_window(provider: Any) -> int | None:
     """Return a provider's context window less the room for its answer (at most half), in tokens; None if unknown."""
-    info = getattr(provider, "get_info", None)
-    defaults = getattr(info(), "defaults", None) if callable(info) else None
-    window = defaults.get("context_window") if isinstance(defaults, dict) else None
+    _, defaults = _ask_info(provider)
+    window, answer = defaults.get("context_window"), defaults.get("max_output_tokens")
     if not isinstance(window, int) or window < 1:
         return None
-    answer = defaults.get("max_output_tokens") if isinstance(defaults, dict) else None
     return window - min(answer, window // 2) if isinstance(answer, int) else window
