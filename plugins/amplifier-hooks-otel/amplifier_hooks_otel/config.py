@@ -43,6 +43,8 @@ class Settings:
     """Seconds until waiting spans are exported."""
     metric_interval: float = 60.0
     """Seconds between two exports of metrics."""
+    flush_timeout: float = 2.0
+    """Seconds that the end of a process waits for the collector."""
 
     @property
     def shown_endpoint(self) -> str:
@@ -128,6 +130,7 @@ def read_environment(config: Mapping[str, Any], environ: Mapping[str, str] | Non
         batch_size=int(_read_number(environ, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)),
         delay=_read_number(environ, "OTEL_BSP_SCHEDULE_DELAY", 5000) / 1000,
         metric_interval=_read_number(environ, "OTEL_METRIC_EXPORT_INTERVAL", 60_000) / 1000,
+        flush_timeout=_read_number(environ, "OTEL_BSP_EXPORT_TIMEOUT", 2000) / 1000,
     )
 
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("amplifier.otel")
 
-LONGEST_FLUSH = 2.0
-"""Seconds that the end of a process waits for the export."""
+LONGEST_START = 30.0
+"""Seconds that the end of a process waits for the SDK: it is imported by the first export."""
 
 _pipelines: dict[Settings, Pipeline] = {}
 _all: WeakSet[Pipeline] = WeakSet()
@@ -42,8 +42,8 @@ def pipeline_of(settings: Settings) -> Pipeline:
     return found
 
 
-def flush_all(seconds: float = LONGEST_FLUSH) -> None:
-    """Export what waits in this process, and wait for it."""
+def flush_all(seconds: float | None = None) -> None:
+    """Export what waits in this process, and wait for it as `Pipeline.flush` does."""
     for each in list(_pipelines.values()):
         each.flush(seconds)
 
@@ -64,6 +64,8 @@ class Pipeline:
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
+        self._is_ready = threading.Event()
+        """Set when the exporter is made, or is not needed."""
         self._settled = threading.Event()
         """Set when a flush is done, or when the collector has a problem."""
         self._is_flushing = False
@@ -97,16 +99,22 @@ class Pipeline:
             self._start()
         return lambda: self._sources.remove(source) if source in self._sources else None
 
-    def flush(self, seconds: float = LONGEST_FLUSH) -> bool:
-        """Export what waits, and wait for it; not for a collector that has a problem. Return whether it is done."""
+    def flush(self, seconds: float | None = None) -> bool:
+        """Export what waits, and wait for it; not for a collector that has a problem. Return whether it is done.
+
+        The collector has `seconds`, by default those of the settings. The time until the SDK is imported is not its.
+        """
         if self._thread is None or self._is_troubled:
             return self._thread is None
+        seconds = self.settings.flush_timeout if seconds is None else seconds
         self._settled.clear()
         self._is_flushing = True
         self._wake.set()
-        is_done = self._settled.wait(seconds) and not self._is_troubled
+        self._is_ready.wait(LONGEST_START)
+        if not self._settled.wait(seconds):
+            self.note_problem(f"it has not answered within {seconds:g} s of the end of the process")
         self._tell()
-        return is_done
+        return not self._is_troubled
 
     def close(self) -> None:
         """End the thread after what it does now; what waits is dropped."""
@@ -117,6 +125,7 @@ class Pipeline:
         """Keep the reason of a failing export; called by the exporter in the thread of the pipeline."""
         self._problem = self._problem or text  # the first is the reason, and what follows that it lasts
         self._is_troubled = True
+        self._is_ready.set()
         self._settled.set()
 
     def _start(self) -> None:
@@ -150,6 +159,8 @@ class Pipeline:
             try:
                 if exporter is None and (self._waiting or is_due):
                     exporter = self._make_exporter()
+                if exporter is not None or is_flush:
+                    self._is_ready.set()
                 if exporter is not None:
                     self._export(exporter, with_metrics=is_flush or is_due)
             except Exception as error:  # a record that cannot be encoded, or a broken installation

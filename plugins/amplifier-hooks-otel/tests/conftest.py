@@ -62,6 +62,7 @@ class Site:
             "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
             "OTEL_BSP_SCHEDULE_DELAY": "100",
             "OTEL_METRIC_EXPORT_INTERVAL": "300",
+            "OTEL_BSP_EXPORT_TIMEOUT": f"{PATIENCE}000",
         }
         (folder / "work" / "stall.py").write_text(STALL)
         session = {"orchestrator": "loop-basic", "context": "context-simple"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +20,7 @@ from .conftest import Site
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from amplifier_hooks_otel.sdk import Exporter
     from tests.wire.collector import Collector
 
 pytestmark = pytest.mark.slow
@@ -55,9 +57,35 @@ def test_a_run_says_nothing_of_a_collector_that_answers(tmp_path: Path, collecto
 
 def test_a_run_answers_and_ends_while_its_collector_hangs(tmp_path: Path, collector: Collector) -> None:
     collector.hang()
-    done = Site(tmp_path, collector.endpoint, **SAYS).run("run", "hello")
+    site = Site(tmp_path, collector.endpoint, **SAYS)
+    del site.environment["OTEL_BSP_EXPORT_TIMEOUT"]
+    done = site.run("run", "hello")
     assert done.stdout == "You said: hello\n"
     assert collector.asked.is_set()
+    assert f"{TOLD} {collector.endpoint}: it has not answered within 2 s of the end of the process. " in done.stderr
+    assert len(done.stderr.splitlines()) == 2, done.stderr
+
+
+def test_the_time_until_the_sdk_is_imported_is_not_the_collectors(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = make_pipeline(collector.endpoint, OTEL_BSP_EXPORT_TIMEOUT="1")
+    begin, make_exporter = threading.Event(), pipeline._make_exporter
+
+    def make_late() -> Exporter:
+        assert begin.wait(60)
+        return make_exporter()
+
+    monkeypatch.setattr(pipeline, "_make_exporter", make_late)
+    pipeline.put(make_span())
+    flush = threading.Thread(target=pipeline.flush)
+    flush.start()
+    flush.join(0.1)
+    assert flush.is_alive()
+    begin.set()
+    flush.join(60)
+    assert not flush.is_alive()
+    collector.wait_for(lambda received: len(received.spans) == 1)
 
 
 @pytest.mark.parametrize("status", [401, 500, 503])
