@@ -126,9 +126,10 @@ class InotifyTree(WatchCallback):
                 path += "/"
                 if event.is_moved_from:
                     self._leave(path)
-        if event.mask == CREATED and not self._every_write and _will_be_closed(self._root + os.fsencode(path)):
-            return
         assert self._notices is not None
+        if event.mask == CREATED and not self._every_write and _will_be_closed(self._root + os.fsencode(path)):
+            self._notices.hold(path)
+            return
         self._notices.put(path, appeared=event.is_create or event.is_moved_to)
 
     def on_watch_deleted(self, wd: WatchDescriptor) -> None:

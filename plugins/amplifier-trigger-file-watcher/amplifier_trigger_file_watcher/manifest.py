@@ -179,6 +179,16 @@ class Manifest:
         gone = {self.files[path][:3]: path for path, kind, *_ in changes if kind == "deleted"}
         return [_add_origin(change, gone) for change in changes] if gone else changes
 
+    def recheck(self, changes: Iterable[Change]) -> list[Change]:
+        """Return the changes; a deleted file that is there again is compared anew."""
+        asked = (
+            change
+            if change.fingerprint or _stat_file(self._root + change.path) is None
+            else self._difference(change.path, is_named=True)
+            for change in changes
+        )
+        return [change for change in asked if change is not None]
+
     def take_rewritten(self) -> set[str]:
         """Return the files that were written since the last call, and are as their last events said."""
         rewritten, self._rewritten = self._rewritten, set()

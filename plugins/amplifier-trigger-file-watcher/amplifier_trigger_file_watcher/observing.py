@@ -56,16 +56,23 @@ class PathNotices:
         self._notice, self._loop = notice, asyncio.get_running_loop()
         self._lock = Lock()
         self._waiting: dict[str, float] = {}
+        self._held: dict[str, float] = {}
         self._since = time.monotonic()
 
     def put(self, path: str, *, appeared: bool = False) -> None:
         """Take a path, from any thread."""
         with self._lock:
             is_first = not self._waiting
-            self._waiting[path] = self._since if appeared else self._waiting.get(path, 0.0)
+            held = self._held.pop(path, 0.0)
+            self._waiting[path] = self._since if appeared else max(held, self._waiting.get(path, 0.0))
         if is_first:
             with suppress(RuntimeError):  # the loop was closed
                 self._loop.call_soon_threadsafe(self._deliver)
+
+    def hold(self, path: str) -> None:
+        """Take it that a path appears now, which the next `put` of it tells."""
+        with self._lock:
+            self._held[path] = self._since
 
     def advance(self, since: float) -> None:
         """Take it that what is put from now on did not happen before this time."""

@@ -258,7 +258,8 @@ class FileChangeTrigger:
         """Return the differences of these paths; a thread reads the files, unless they are few and small.
 
         A look at a folder finds files before the system's notice of them comes: a barrier tells that notice from later
-        ones. Few and small files have had their notices, and do without: a barrier costs an event a tenth of its time.
+        ones. A deleted file that is back before the barrier is compared anew: no later notice tells of that. Few and
+        small files have had their notices, and do without: a barrier costs an event a tenth of its time.
         """
         if not paths:
             return []
@@ -267,6 +268,8 @@ class FileChangeTrigger:
         changes = await self._detector.run_blocking(lambda: self._drop_own(self._manifest.compare(paths)))
         if changes:
             self._barrier = self._detector.add_barrier()
+        if any(change.fingerprint is None for change in changes):
+            changes = await self._detector.run_blocking(lambda: self._drop_own(self._manifest.recheck(changes)))
         return changes
 
     async def _compare_by_new_rules(self) -> list[Change]:

@@ -34,6 +34,44 @@ async def test_a_path_deleted_and_made_again_in_between_is_deleted_twice(watchin
     assert first.dedupe_key != second.dedupe_key
 
 
+async def test_a_deleted_path_that_a_writer_holds_open_and_leaves_no_more_is_deleted_twice(
+    watching: Watching, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("x")
+    async with watching(debounce_ms=0) as watcher:
+        file.unlink()
+        assert await watcher.next_change() == ("deleted", "a.txt")
+        with file.open("w") as writer:
+            writer.write("seen by the session of the deletion")
+            (tmp_path / "b.txt").write_text("x")
+            assert await watcher.next_change() == ("created", "b.txt")  # so the creation of the first was heard
+        file.unlink()
+        assert await watcher.next_change() == ("deleted", "a.txt")
+
+
+async def test_a_deleted_path_that_is_back_while_it_is_looked_for_is_deleted_after_it_has_gone(
+    watching: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("x")
+    async with watching(debounce_ms=50) as watcher:
+        detector = watcher.trigger._detector
+        add_barrier = detector.add_barrier
+
+        def add_late() -> float:
+            file.write_text("seen by the session of the deletion")
+            return add_barrier()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(detector, "add_barrier", add_late)
+            patch.setattr(watcher.trigger._manifest, "is_quick", lambda paths: False)
+            file.unlink()
+            assert await watcher.next_change() == ("modified", "a.txt")
+        file.unlink()
+        assert await watcher.next_change() == ("deleted", "a.txt")
+
+
 async def test_a_path_changed_and_changed_back_in_between_is_modified_twice(watching: Watching, tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     async with watching(debounce_ms=50) as watcher:
