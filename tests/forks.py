@@ -65,6 +65,8 @@ PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 PIPES_AT = 10
 """Where these stand among the parameters of `Popen._execute_child`, in each Python since 3.9."""
 _LOCK = Lock()
+_ERRORS = TemporaryFile()  # noqa: SIM115 - it lives as long as this process
+"""What the server says: the reason of its end."""
 _CODES: list[int] = []
 """In a fork: the exit code of the program, once that is known."""
 
@@ -114,7 +116,7 @@ class Popen(subprocess.Popen[Any]):
             self._connection.settimeout(timeout)
             with suppress(BlockingIOError, TimeoutError):
                 told = self._connection.recv(100)
-                assert told, "the server of forks has ended"
+                assert told, _tell_end_of_server()
                 self._told += told
 
         def _internal_poll(self, *_: Any, **__: Any) -> int | None:
@@ -177,10 +179,16 @@ def _start_server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
         command = [sys.executable, "-P", __file__, str(theirs.fileno())]
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         server = subprocess.Popen(
-            command, cwd="/", env=environment, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+            command, cwd="/", env=environment, stdin=subprocess.DEVNULL, stderr=_ERRORS, pass_fds=[theirs.fileno()]
         )
     atexit.register(_stop_server, ours, server)
     return ours, server
+
+
+def _tell_end_of_server() -> str:
+    server = _start_server()[1]
+    _ERRORS.seek(0)
+    return f"the server of forks, process {server.pid}, has ended with {server.poll()}: {_ERRORS.read().decode()}"
 
 
 def _stop_server(connection: socket.socket, server: subprocess.Popen[bytes]) -> None:

@@ -52,7 +52,7 @@ async def test_an_agent_that_ignores_its_cancellation_is_given_up_when_its_time_
     monkeypatch.setattr("amplifier_foundation.spawning.own_loops.CLEANUP", 0.05)
     (tmp_path / "stubborn.py").write_text(STUBBORN)
     prepared = make_bundle("flows", providers=[{"module": "provider-stubborn", "source": "./stubborn.py"}])
-    task = Task("a", agent="self", prompt="go", timeout=0.2, retries=1, retry_policy=RetryPolicy(first=0.0))
+    task = Task("a", agent="self", prompt="go", timeout=0.2, retries=50, retry_policy=RetryPolicy(first=0.0))
     result = await run_workflow(Workflow("work", task), prepared, store, plugins, working_dir=tmp_path)
     assert result.outputs == {"a": "at last"}
     entries = [Entry.of_message(each) for each in await store.read(result.run_id)]
