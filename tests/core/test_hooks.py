@@ -430,7 +430,7 @@ async def test_a_handler_that_exceeds_its_time_is_given_up_and_the_rest_are_coll
     hooks.register("e", endless, name="endless")
     hooks.register("e", answering(HookResult(data={"n": 1})))
     collecting = hooks.emit_and_collect("e", {}, timeout=0.001)
-    assert await asyncio.wait_for(collecting, 5) == [{"n": 1}]
+    assert await asyncio.wait_for(collecting, 60) == [{"n": 1}]
     assert ended == ["endless"]
     assert "hook 'endless' failed on e and was skipped: TimeoutError" in caplog.text
 

@@ -64,7 +64,7 @@ async def test_until_sleeping_waits_for_as_many_as_asked() -> None:
     clock = VirtualClock()
     waiting = asyncio.create_task(clock.until_sleeping(2))
     sleeping = [asyncio.create_task(clock.sleep(seconds)) for seconds in (1, 2)]
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 60)
     await clock.advance(2)
     assert all(task.done() for task in sleeping)
 

@@ -537,7 +537,7 @@ async def test_the_live_table_counts_the_questions_from_before_its_start(shop: S
     store = open_inbox(load_plugins(environ={}))
     try:
         refreshing = asyncio.create_task(keep_counts(view, store, [running], None))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while view.changed:
                 await asyncio.sleep(0)
         refreshing.cancel()

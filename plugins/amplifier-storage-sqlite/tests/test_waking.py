@@ -34,7 +34,7 @@ def test_calls_of_other_threads_run_in_the_loop_in_their_order(kind: type[asynci
             watch_calls(loop)
             thread = threading.Thread(target=call_all)
             thread.start()
-            await asyncio.wait_for(done.wait(), 20)
+            await asyncio.wait_for(done.wait(), 60)
             thread.join()
 
         def call_all() -> None:

@@ -49,7 +49,7 @@ class Watcher:
             self.events.put_nowait(event)
 
     async def next(self) -> TriggerEvent:
-        return await asyncio.wait_for(self.events.get(), 10)
+        return await asyncio.wait_for(self.events.get(), 60)
 
     async def until_noticed(self, *paths: str) -> None:
         """Return when changes of all these paths wait until they are due."""
@@ -99,6 +99,6 @@ def watching(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Watche
         await watcher.trigger.ready()
         yield watcher
         await watcher.trigger.stop()
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, 60)
 
     return watch

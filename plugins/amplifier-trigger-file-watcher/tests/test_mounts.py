@@ -41,7 +41,7 @@ async def main():
 
     async def changed():
         nonlocal pending
-        event = await asyncio.wait_for(pending, 20)
+        event = await asyncio.wait_for(pending, 60)
         pending = asyncio.ensure_future(anext(stream))
         if not event.file_path.startswith("settled"):
             print(json.dumps([event.change_type, event.file_path]), flush=True)

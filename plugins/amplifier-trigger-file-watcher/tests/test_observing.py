@@ -50,7 +50,7 @@ async def main():
     await trigger.ready()
     (Path(sys.argv[1]) / "a" / "new.txt").write_text("x")
     try:
-        event = await asyncio.wait_for(pending, 10)
+        event = await asyncio.wait_for(pending, 60)
         await trigger.stop()
         print(event.change_type, event.file_path)
     except Exception as error:
@@ -132,7 +132,7 @@ async def observed(folder: Path, change: Callable[[], object], last: str) -> lis
     await observer.start()
     try:
         change()
-        await asyncio.wait_for(told.wait(), 10)
+        await asyncio.wait_for(told.wait(), 60)
     finally:
         await observer.stop()
     return noticed
@@ -209,7 +209,7 @@ class Tree:
         """Return the noticed paths up to this one."""
         found: set[str] = set()
         while last not in found:
-            found.add(await asyncio.wait_for(self.noticed.get(), 10))
+            found.add(await asyncio.wait_for(self.noticed.get(), 60))
         return found
 
 

@@ -32,7 +32,7 @@ async def collect(folder: Path, state: Mapping[str, Any], count: int) -> list[Tr
     trigger.bind(TriggerContext("tests/watcher#0", working_dir=folder, state=state))
     trigger.configure({"debounce_ms": 20})
     async with aclosing(cast("AsyncGenerator[TriggerEvent]", trigger.watch())) as stream:
-        return [await asyncio.wait_for(anext(stream), 10) for _ in range(count)]
+        return [await asyncio.wait_for(anext(stream), 60) for _ in range(count)]
 
 
 def keys(events: list[TriggerEvent]) -> list[str | None]:

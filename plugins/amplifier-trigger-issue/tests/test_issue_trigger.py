@@ -66,7 +66,7 @@ class Project:
     async def watched(self, count: int, state: Mapping[str, Any] | None = None, **config: Any) -> list[TriggerEvent]:
         """Return the first events of a watch."""
         trigger, events = self.trigger(state, **config), list[TriggerEvent]()
-        async with asyncio.timeout(10), aclosing(trigger.watch()) as stream:
+        async with asyncio.timeout(60), aclosing(trigger.watch()) as stream:
             async for event in stream:
                 events.append(event)
                 if len(events) == count:
@@ -201,7 +201,7 @@ async def test_a_first_start_without_ready_begins_with_what_happens_then(here: P
     waiting = asyncio.ensure_future(anext(stream))
     await trigger.ready()
     await here.tracker().create("two")
-    assert (await asyncio.wait_for(waiting, 10)).data["id"] == 2
+    assert (await asyncio.wait_for(waiting, 60)).data["id"] == 2
     await stream.aclose()
 
 
@@ -219,7 +219,7 @@ async def test_a_store_without_documents_is_followed_all_the_same() -> None:
     waiting = asyncio.ensure_future(anext(stream))
     await trigger.ready()
     await router.emit("issue:created", {"issue_id": "1", "status": "open"})
-    assert (await asyncio.wait_for(waiting, 10)).data["issue_id"] == "1"
+    assert (await asyncio.wait_for(waiting, 60)).data["issue_id"] == "1"
     await stream.aclose()
 
 

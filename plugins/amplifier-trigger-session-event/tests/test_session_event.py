@@ -88,11 +88,11 @@ async def running(trigger: SessionEventTrigger) -> AsyncIterator[asyncio.Queue[T
     await trigger.ready()
     yield events
     await trigger.stop()
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(task, 60)
 
 
 async def names(events: asyncio.Queue[TriggerEvent], count: int) -> list[str | None]:
-    return [(await asyncio.wait_for(events.get(), 10)).event_name for _ in range(count)]
+    return [(await asyncio.wait_for(events.get(), 60)).event_name for _ in range(count)]
 
 
 async def test_the_contract_of_a_trigger() -> None:
@@ -116,7 +116,7 @@ async def test_an_event_fires_with_what_is_known_of_it() -> None:
     log = Log()
     async with running(bound(log, event_names=["work:done"])) as events:
         cause = await log.emit("work:done", "s-1", depth=2, result="ok")
-        event = await asyncio.wait_for(events.get(), 10)
+        event = await asyncio.wait_for(events.get(), 60)
     assert (event.type, event.source) == (TriggerType.SESSION_EVENT, "trigger-session-event")
     assert (event.event_name, event.source_session_id, event.data) == ("work:done", "s-1", {"result": "ok"})
     assert (event.cause, event.depth, event.dedupe_key) == (cause.event_id, 3, cause.event_id)
@@ -174,7 +174,7 @@ async def test_an_event_that_no_store_numbered_carries_no_state() -> None:
     log = Log()
     log.events.append(SessionEvent("loose", {}))
     async with running(bound(log, {"sequence": 0}, event_names=["*"])) as events:
-        assert (await asyncio.wait_for(events.get(), 10)).state is None
+        assert (await asyncio.wait_for(events.get(), 60)).state is None
 
 
 async def test_stop_ends_the_wait_and_closes_the_stream() -> None:
@@ -207,7 +207,7 @@ async def test_without_events_to_follow_watching_says_so() -> None:
     trigger = bound(None, event_names=["*"])
     with pytest.raises(TriggerError, match="no session events to follow here; run the bundle with: amplifier up"):
         await anext(trigger.watch())
-    await asyncio.wait_for(trigger.ready(), 10)
+    await asyncio.wait_for(trigger.ready(), 60)
 
 
 async def test_a_router_without_a_store_is_enough() -> None:
@@ -219,7 +219,7 @@ async def test_a_router_without_a_store_is_enough() -> None:
         await router.emit("other", {}, "s-1")
         await router.emit("work:done", {"n": 1}, "s-2")
         await router.emit("work:done", {"n": 2}, "s-1")
-        event = await asyncio.wait_for(events.get(), 10)
+        event = await asyncio.wait_for(events.get(), 60)
         assert (event.event_name, event.data, event.source_session_id) == ("work:done", {"n": 2}, "s-1")
         assert router.subscriber_count == 1
     assert (events.empty(), router.subscriber_count) == (True, 0)
@@ -233,7 +233,7 @@ async def test_a_router_without_a_store_is_followed_from_now_on_and_again_after_
     trigger.configure(config)
     async with running(trigger) as events:
         await router.emit("work:done", {}, "s-1")
-        event = await asyncio.wait_for(events.get(), 10)
+        event = await asyncio.wait_for(events.get(), 60)
     assert (event.event_name, event.state) == ("work:done", {"sequence": 2})
     await router.emit("work:meanwhile", {})
     again = SessionEventTrigger()
@@ -297,7 +297,7 @@ async def test_an_if_keeps_the_events_that_it_is_true_of() -> None:
         await log.emit("build:done", "s-2", exit_code=1)
         await log.emit("other", "s-1", exit_code=1)
         await log.emit("test:done", "s-1", exit_code=2)
-        event = await asyncio.wait_for(events.get(), 10)
+        event = await asyncio.wait_for(events.get(), 60)
         assert (event.event_name, event.data, event.state) == ("test:done", {"exit_code": 2}, {"sequence": 4})
         assert events.empty()
 
@@ -316,7 +316,7 @@ async def test_session_event_receives_events() -> None:
     log = Log()
     async with running(bound(log, event_names=["test:event"])) as events:
         await log.emit("test:event", "s-1", n=1)
-        event = await asyncio.wait_for(events.get(), 10)
+        event = await asyncio.wait_for(events.get(), 60)
     assert (event.type, event.data, event.source_session_id) == (TriggerType.SESSION_EVENT, {"n": 1}, "s-1")
 
 
@@ -372,7 +372,7 @@ async def test_a_stop_saves_the_place_in_a_log_of_events_that_nobody_asked_for()
     saving = Saving()
     async with running(saving.trigger(event_names=["work:done"])):
         await saving.emit("other", SAVE_AFTER)
-        await asyncio.wait_for(saving.until_passed(SAVE_AFTER), 10)
+        await asyncio.wait_for(saving.until_passed(SAVE_AFTER), 60)
         assert saving.states == [{"sequence": 0}]
     assert saving.states == [{"sequence": 0}, {"sequence": SAVE_AFTER}]
     async with running(saving.trigger(event_names=["work:done"])) as events:
@@ -386,9 +386,9 @@ async def test_a_trigger_that_waits_for_long_saves_its_place(monkeypatch: pytest
     saving = Saving()
     async with running(saving.trigger(event_names=["work:done"])):
         await saving.emit("other", SAVE_AFTER)
-        await asyncio.wait_for(saving.until_saved(SAVE_AFTER), 10)
+        await asyncio.wait_for(saving.until_saved(SAVE_AFTER), 60)
         await saving.emit("other", SAVE_AFTER - 1)
-        await asyncio.wait_for(saving.until_passed(2 * SAVE_AFTER - 1), 10)
+        await asyncio.wait_for(saving.until_passed(2 * SAVE_AFTER - 1), 60)
     assert saving.states[-1] == {"sequence": SAVE_AFTER}, "a page is read again rather than written about"
 
 
@@ -396,7 +396,7 @@ async def test_events_that_do_not_hold_save_the_place_on_the_way() -> None:
     saving = Saving()
     async with running(saving.trigger(event_names=["work:done"], **{"if": "data.n > 5000"})):
         await saving.emit("work:done", SAVE_AFTER)
-        await asyncio.wait_for(saving.until_saved(SAVE_AFTER), 10)
+        await asyncio.wait_for(saving.until_saved(SAVE_AFTER), 60)
 
 
 async def test_a_store_that_is_full_ends_no_trigger() -> None:
@@ -412,4 +412,4 @@ async def test_a_store_that_is_full_ends_no_trigger() -> None:
         await saving.emit("work:done", 1)
         assert await names(events, 1) == ["work:done"]
         await saving.emit("other", SAVE_AFTER)
-        await asyncio.wait_for(saving.until_passed(2 * SAVE_AFTER + 1), 10)
+        await asyncio.wait_for(saving.until_passed(2 * SAVE_AFTER + 1), 60)

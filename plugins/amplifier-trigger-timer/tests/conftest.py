@@ -42,7 +42,7 @@ async def running(trigger: TimerTrigger) -> AsyncIterator[list[TriggerEvent]]:
     await trigger.ready()
     yield events
     await trigger.stop()
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, 60)
 
 
 def scheduled(events: list[TriggerEvent]) -> list[str]:

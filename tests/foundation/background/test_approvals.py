@@ -115,7 +115,7 @@ async def test_a_question_waits_a_day_and_counts_as_denied_then(open_bench: Open
         bench.manager._engine.poll = 3600.0
         await bench.until("completed", step=3600)
         assert "which counts as a denial" in await answer_of(bench)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await bench.store.trigger_state(asked.project, f"{asked.queue}#approvals"):
                 await asyncio.sleep(0)  # forgotten right after the end
 
@@ -186,7 +186,7 @@ async def test_the_newest_answers_stay_for_a_week_without_their_arguments(
         bench.manager.wake("queue")
         await bench.until("completed")
         assert await read_all(bench.store, bench.clock.now()) == []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (kept := await read_all(bench.store, bench.clock.now(), finished=True))[0].is_kept:
                 await asyncio.sleep(0)
         assert [(each.id, each.outcome, each.said, dict(each.arguments)) for each in kept] == [

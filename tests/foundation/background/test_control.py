@@ -101,7 +101,7 @@ async def test_a_request_that_does_not_end_is_explained_and_goes_on(monkeypatch:
         with pytest.raises(SessionConflict, match=r"^'stop one' has not ended after 0\.01 s, and goes on: "):
             await ask({"socket": str(path)}, "stop", name="one")
         ends.set()
-        await asyncio.wait_for(ended.wait(), 20)
+        await asyncio.wait_for(ended.wait(), 60)
 
 
 async def test_the_socket_is_for_its_user_alone_and_goes_with_the_process() -> None:

@@ -56,5 +56,5 @@ async def test_a_folder_that_does_not_come_back_is_lost(
             home.rename(tmp_path / "away")
         if how == "replaced":
             home.mkdir()
-        await asyncio.wait_for(lost.wait(), 10)
+        await asyncio.wait_for(lost.wait(), 60)
     make_private(home)  # nothing uses it any more

@@ -133,7 +133,7 @@ async def test_a_mistake_of_the_configuration_has_failed_with_its_line_and_is_no
         parent, EventRouter(store), store, plugins=plugins, bundle=bundle, clock=clock
     ) as manager:
         await manager.start(bundle.bundle.background_sessions[0])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (row := manager.get_status("queue"))["status"] != "failed":
                 await asyncio.sleep(0.001)
         await clock.advance(3600)

@@ -210,7 +210,7 @@ async def test_a_stopped_one_says_so_at_its_webhook(open_bench: OpenBench) -> No
         await bench.start(triggers=hook)
         assert await asyncio.to_thread(_post, url) == (202, None)
         await bench.manager.change("queue", "stopped")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     answer = await asyncio.to_thread(_post, url)

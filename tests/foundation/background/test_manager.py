@@ -133,11 +133,11 @@ async def test_several_are_armed_side_by_side_and_an_error_of_one_ends_all_start
             await together.wait()  # one that is armed after the other waits here for ever
 
         monkeypatch.setattr(FedTrigger, "ready", ready, raising=False)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await bench.manager.start_all([first, second])
         assert [each["name"] for each in bench.manager.get_status().values()] == ["first", "second"]
         wrong = BackgroundSessionConfig(name="wrong", triggers=[{"module": "trigger-nowhere"}])  # type: ignore[list-item]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             with pytest.raises(UnknownName, match="trigger-nowhere"):
                 await bench.manager.start_all([third, wrong])  # the third would wait
 
@@ -411,7 +411,7 @@ async def test_event_router_registered(tmp_path: Path, home: Path, store: Durabl
         observer=lambda activity: done.set() if activity.kind == "completed" else None,
     ) as [up]:
         await up.root.coordinator.get_capability("event.emit")("note", {"text": "remember"})
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await done.wait()
     [note, completed] = await events_of(store)
     assert (note.name, note.source_session_id) == ("note", up.root.session_id)

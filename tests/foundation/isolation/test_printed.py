@@ -15,7 +15,7 @@ async def test_the_quoted_end_of_an_output_begins_with_a_word() -> None:
         own.setblocking(False)
         other.sendall(b"remarkable " * 99)
         other.shutdown(socket.SHUT_WR)
-        await asyncio.wait_for(printed.drain(own), 10)
+        await asyncio.wait_for(printed.drain(own), 60)
     quoted = printed.quote_end()
     assert len(quoted) <= QUOTED + 2
     assert set(quoted.split()) == {"…", "remarkable"}
