@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from .frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 
@@ -118,7 +118,10 @@ class StoreAdministration(Protocol):
         ...
 
     def compact(self, *, wait: bool = False) -> Compacted:
-        """Give free room back to the file system, beside writers; with `wait`, all of it, while writers wait."""
+        """Give free room back to the file system, beside writers; with `wait`, all of it, while writers wait.
+
+        Without `wait` it may return before all is given back: see `compactions`.
+        """
         ...
 
 
@@ -126,3 +129,12 @@ def administration_of(factory: object, config: Mapping[str, Any]) -> StoreAdmini
     """Return the administration a storage's factory offers for `config`; None without one."""
     administer = getattr(factory, "administer", None)
     return administer(config) if callable(administer) else None
+
+
+def compactions(administration: StoreAdministration) -> Iterator[Compacted]:
+    """Give free room back beside writers, and yield after each call, until no more of it can be given back."""
+    done = administration.compact()
+    yield done
+    while done.free and (following := administration.compact()).free < done.free:
+        done = following
+        yield done

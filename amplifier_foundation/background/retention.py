@@ -14,6 +14,7 @@ from amplifier_core.durations import seconds_of
 from amplifier_core.errors import SessionNotFound, StoreUnavailable
 from amplifier_core.frozen import frozen
 from amplifier_core.storage import StoreAdministration
+from amplifier_core.store_administration import compactions
 
 from ..documents.sizes import size_of
 from ..sessions.lineage import read_below
@@ -202,7 +203,9 @@ async def bound_size(
                     break
         if not is_enough:
             _warn_of_size((await asyncio.to_thread(administration.info)).uses, retention)
-    await asyncio.to_thread(administration.compact)
+    steps = compactions(administration)
+    while await asyncio.to_thread(next, steps, None):
+        pass
 
 
 def _warn_of_size(uses: Sequence[StoreUse], retention: Retention) -> None:

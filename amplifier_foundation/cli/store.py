@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from amplifier_core.store_administration import compactions
 
 from .app import confirm, json_option, plugins_of, read_settings_here, yes_option
 from .exits import FAILED
@@ -162,7 +164,9 @@ def salvage(ctx: click.Context, path: Path | None, as_json: bool) -> None:
 @click.pass_context
 def compact(ctx: click.Context, full: bool, as_json: bool) -> None:
     """Give free room in the store back to the file system."""
-    done = _administration(ctx).compact(wait=full)
+    administration = _administration(ctx)
+    steps = [administration.compact(wait=True)] if full else list(compactions(administration))
+    done = replace(steps[-1], before=steps[0].before)
     if as_json:
         print_json("store.compact/1", asdict(done))
         return

@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import BackupNotFound, StoreConflict, StoreError, StoreUnavailable
@@ -17,6 +18,7 @@ from .copying import BACKUPS, back_up, backups_of, flush, new_backup, stamp
 from .faults import damage_error, is_locked, translate_errors
 from .message_search import clear_index
 from .opening import check, connect, make_whole, place_of, require_place, restrict
+from .purging import LONGEST_PAUSE
 from .schema import APPLICATION_ID, checked_version
 from .values import unplain
 
@@ -27,6 +29,8 @@ PROBED = 16 * 1024 * 1024
 """Bytes of the largest file that a probe checks completely; the check takes a tenth of a second."""
 STEP = 256
 """Pages given back in one transaction, so that a writer waits no longer than for another writer."""
+SECONDS = 1.0
+"""Time after which a compaction beside writers ends: whoever wants more calls again."""
 
 _PARTS = ("", "_config", "_data", "_idx")
 _KINDS = {
@@ -168,7 +172,10 @@ class SqliteAdministration:
         return Salvaged(target, {name: count for name, count in sorted(found.rows.items()) if count}, tuple(found.lost))
 
     def compact(self, *, wait: bool = False) -> Compacted:
-        """Give free pages back; `wait` rewrites the whole file, once needed for files of older versions."""
+        """Give free pages back for `SECONDS`; `wait` rewrites the whole file, once needed for files of older versions.
+
+        A pause after each step, as long as it took, lets others write: see `purging`.
+        """
         before, _ = self.size()
         with self._open() as db:
             if wait:
@@ -176,8 +183,13 @@ class SqliteAdministration:
                 db.execute("PRAGMA auto_vacuum = INCREMENTAL")
                 db.execute("VACUUM")
             elif _number(db, "auto_vacuum"):
-                for _ in range(0, _number(db, "freelist_count"), STEP):
+                end = monotonic() + SECONDS
+                while _number(db, "freelist_count"):
+                    begun = monotonic()
                     db.executescript(f"PRAGMA incremental_vacuum({STEP})")  # `execute` frees one page
+                    if (now := monotonic()) >= end:
+                        break
+                    sleep(min(now - begun, LONGEST_PAUSE))
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return Compacted(before, *self.size())
 

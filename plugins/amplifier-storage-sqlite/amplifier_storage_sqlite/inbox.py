@@ -10,12 +10,11 @@ runs each function in one transaction.
 
 from __future__ import annotations
 
-from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import DeliveryConflict, DeliveryNotFound, StaleEpoch
-from amplifier_core.storage import DeliveryCounts, Purged
+from amplifier_core.storage import DeliveryCounts
 from amplifier_core.storage_records import CLOCK_SLACK
 
 from .admission import OPEN, WAITS_AND_IS_HELD, admit, let_next, line_up, skip
@@ -23,7 +22,7 @@ from .counting import FINISHED
 from .faults import IndexDamage
 from .rows import DELIVERIES, EVENTS, StateRows, encode, pause_collection
 from .sessions import AFTER, update
-from .values import Column, loads, micros, moment, unplain
+from .values import Column, loads, moment, unplain
 
 if TYPE_CHECKING:
     import sqlite3
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
     from amplifier_core.storage import Admission, Delivery
 
     from .documents import Change
-
-REMEMBERED_FOR = timedelta(days=30)
-"""The ids of received events stay at least this long: a broker may send one again."""
 
 _SLACK = CLOCK_SLACK // timedelta(microseconds=1)
 _CLAIM = f"""
@@ -282,19 +278,6 @@ def drop(db: sqlite3.Connection, delivery_id: Column, reason: Column, now: int) 
     return DELIVERIES.item(db.execute(query, (delivery_id,)).fetchone())
 
 
-def purge(db: sqlite3.Connection, before: int, event_bytes: int) -> Purged:
-    """Delete deliveries finished by then, and the beginning of a log longer than `event_bytes`."""
-    finished = f"state IN ('done', 'refused', 'skipped') AND {FINISHED} AND updated < ?"
-    deliveries = db.execute(f"DELETE FROM deliveries WHERE {finished}", (before,)).rowcount
-    last = _newest_beyond(db, event_bytes)
-    recent = "SELECT sequence FROM events WHERE sequence <= ? AND timestamp >= ? ORDER BY sequence LIMIT 1"
-    kept = db.execute(recent, (last, before)).fetchone()
-    first = kept[0] if kept else last + 1
-    old = min(before, micros(datetime.now(UTC) - REMEMBERED_FOR))
-    db.execute("DELETE FROM received WHERE sequence < ? AND at < ?", (first, old))
-    return Purged(deliveries, db.execute("DELETE FROM events WHERE sequence < ?", (first,)).rowcount)
-
-
 def _standing(db: sqlite3.Connection, delivery_id: Column, states: Sequence[str], what: str) -> dict[str, Column]:
     """Return the place of a delivery in its queue. Raises `DeliveryNotFound`, `DeliveryConflict` unless it is in one of
     the states.
@@ -320,15 +303,3 @@ def _count_finished(db: sqlite3.Connection, wanted: Mapping[str, Column]) -> Ite
 
 def _all(names: Iterable[str]) -> str:
     return " AND ".join(f"{name} = :{name}" for name in names) or "TRUE"
-
-
-def _newest_beyond(db: sqlite3.Connection, event_bytes: int) -> int:
-    """Return the sequence of the newest event beyond `event_bytes`, 0 if all fit; read no older one."""
-    query = "SELECT sequence, length(CAST(data AS BLOB)) FROM events ORDER BY sequence DESC"
-    left = event_bytes
-    with closing(db.execute(query)) as newest_first:
-        for sequence, size in newest_first:
-            left -= size
-            if left < 0:
-                return int(sequence)
-    return 0

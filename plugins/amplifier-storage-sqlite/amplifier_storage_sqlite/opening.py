@@ -43,7 +43,13 @@ COPY_TABLE = "unfinished_copy"
 """The table with the state of a copy into this file; it is there until the copy is finished."""
 
 
-class WritingConnection(sqlite3.Connection):
+class Connection(sqlite3.Connection):
+    """A connection of a store, with the time (monotonic) until which its index of session ids counts as whole."""
+
+    whole_until = 0.0
+
+
+class WritingConnection(Connection):
     """The connection of a writer; it knows the records of the sessions whose turns it wrote last.
 
     Invariant: within a transaction of the writer, `known_sessions` holds what is in the file. `begin` forgets
@@ -124,7 +130,7 @@ def open_store(path: Path, busy_timeout: float) -> WritingConnection:
         return db
 
 
-def connect(path: Path, busy_timeout: float, kind: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
+def connect(path: Path, busy_timeout: float, kind: type[Connection] = Connection) -> Connection:
     """Return a connection to an existing file, in autocommit mode and usable from any thread.
 
     An older file is brought to this version before. Raises `StoreUnavailable` if another process has it open,
@@ -146,9 +152,7 @@ def connect(path: Path, busy_timeout: float, kind: type[sqlite3.Connection] = sq
     return db
 
 
-def raw_connection(
-    path: Path, busy_timeout: float, kind: type[sqlite3.Connection] = sqlite3.Connection
-) -> sqlite3.Connection:
+def raw_connection(path: Path, busy_timeout: float, kind: type[Connection] = Connection) -> Connection:
     """Return a connection to an existing file, which it has not read yet."""
     return sqlite3.connect(
         f"{path.as_uri()}?mode=rw",
@@ -173,9 +177,7 @@ def make_whole(path: Path) -> None:
             raise StoreUnavailable(path, "is in use, although it is new. Try again")
 
 
-def _connect(
-    path: Path, busy_timeout: float, kind: type[sqlite3.Connection] = sqlite3.Connection
-) -> sqlite3.Connection:
+def _connect(path: Path, busy_timeout: float, kind: type[Connection] = Connection) -> Connection:
     db = raw_connection(path, busy_timeout, kind)
     try:
         if not path.stat().st_size:  # a new file can give freed room back; the pragma would write to others each time

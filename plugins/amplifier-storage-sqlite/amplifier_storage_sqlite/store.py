@@ -15,6 +15,7 @@ from amplifier_core.storage import Delivery, check_changes
 from . import inbox, integrity, sessions
 from .document_store import SqliteDocuments
 from .opening import open_store, place_of
+from .purging import purge
 from .reader import Reader, in_event_loop
 from .rows import DELIVERIES, EVENTS, SESSIONS, encode, encode_state, new_delivery_id, number_events
 from .values import Column, dumps, micros, moment, plain, unplain
@@ -325,8 +326,7 @@ class SqliteStore(SqliteDocuments, SqliteViews):
     ) -> list[Delivery]:
         """Return deliveries, newest first."""
         given = {"project": project, "queue": queue, "state": state}
-        given |= {"event_id": event_id, "session_id": session_id, "cause": cause}
-        wanted = _filters(given)
+        wanted = _filters({**given, "event_id": event_id, "session_id": session_id, "cause": cause})
         return await self._read(limit, lambda db: inbox.deliveries(db, wanted, limit))
 
     async def find_deliveries(self, prefix: str) -> list[Delivery]:
@@ -365,8 +365,8 @@ class SqliteStore(SqliteDocuments, SqliteViews):
         return await self._writer.run(lambda db: inbox.drop(db, *columns, micros(_now())))
 
     async def purge(self, *, before: datetime, event_bytes: int = 0) -> Purged:
-        """Delete old finished deliveries and the oldest events; later writes reuse their room in the file."""
-        return await self._writer.run(lambda db: inbox.purge(db, micros(before), event_bytes))
+        """Delete old finished deliveries and the oldest events, in steps; later writes reuse their room in the file."""
+        return await purge(self._writer, self._long_reader, micros(before), event_bytes)
 
     async def _read(self, size: int | None, query: Callable[[sqlite3.Connection], T]) -> T:
         if (size is not None and size <= SMALL) or not in_event_loop():

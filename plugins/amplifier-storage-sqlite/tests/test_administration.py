@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ import pytest
 from amplifier_core.documents import DocumentChange
 from amplifier_core.errors import BackupNotFound, StoreConflict, StoreDamaged, StoreUnavailable
 from amplifier_core.storage import SessionRecord, StoreAdministration, administration_of
+from amplifier_core.store_administration import compactions
 from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_storage_sqlite import administer_sqlite, open_sqlite
 from amplifier_storage_sqlite.administration import SqliteAdministration, _uses
@@ -294,6 +296,20 @@ async def test_room_freed_by_a_purge_is_given_back_beside_a_writer(store: Sqlite
     assert (path.stat().st_size < 300_000, compacted.free) == (True, 0)
     assert await store.deliveries() == []
     assert store.administration.check() == []
+
+
+async def test_much_room_is_given_back_by_several_calls(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amplifier_storage_sqlite.administration.SECONDS", 0.0)
+    for number in range(80):
+        event = TriggerEvent(TriggerType.CUSTOM, "test", data={"text": "y" * 40_000})
+        await store.enqueue("/p", "queue", f"t{number}", event, refused="too many")
+    await store.purge(before=datetime.now(UTC) + timedelta(days=1))
+    steps = list(compactions(store.administration))
+    assert len(steps) > 2
+    assert all(earlier.after > later.after for earlier, later in pairwise(steps))
+    assert (path.stat().st_size < 300_000, steps[-1].free) == (True, 0)
 
 
 async def test_a_file_of_an_older_version_is_compacted_as_a_whole(path: Path) -> None:

@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import stat
 import tempfile
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from amplifier_core.documents import DocumentChange
-from amplifier_core.errors import StoreConflict, StoreDamaged, StoreUnavailable
+from amplifier_core.errors import SessionNotFound, StoreConflict, StoreDamaged, StoreUnavailable
 from amplifier_core.events import SessionEvent
 from amplifier_core.storage import SessionRecord
 from amplifier_storage_sqlite import administer_sqlite, copying, open_sqlite, opening, schema, sessions
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from amplifier_storage_sqlite.store import SqliteStore
 
-    from .conftest import Start, Unpack
+    from .conftest import Start, Steps, Unpack
 
 
 @pytest.fixture(params=[0o000, 0o077, 0o277], ids=oct)
@@ -212,6 +212,23 @@ async def test_an_index_that_lost_a_session_is_damage_and_not_an_unknown_session
         pytest.raises(DamageError, match="the index of the session ids does not know 's'"),
     ):
         sessions.get(damaged, "s")
+
+
+async def test_the_whole_table_is_looked_through_once_for_many_sessions_that_are_deleted(
+    path: Path, steps: Steps
+) -> None:
+    store = open_sqlite({"path": path})
+    await asyncio.gather(*(store.create(SessionRecord(f"s{number}")) for number in range(2000)))
+    await store.close()
+
+    def miss(db: sqlite3.Connection, times: int) -> None:
+        for number in range(times):
+            with suppress(SessionNotFound):
+                sessions.get(db, f"deleted-{number}")
+
+    once = steps(lambda db: miss(db, 1))
+    assert once > 2000
+    assert steps(lambda db: miss(db, 10)) < once + 500
 
 
 @pytest.mark.parametrize("checked", [True, False], ids=["a small file", "a file too large to be checked when opened"])

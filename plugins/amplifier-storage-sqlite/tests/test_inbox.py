@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,7 @@ from amplifier_core.events import SessionEvent
 from amplifier_core.storage import Admission, Delivery, Purged
 from amplifier_core.testing import MemoryStore
 from amplifier_core.triggers import TriggerEvent, TriggerType
-from amplifier_storage_sqlite import inbox, open_sqlite
+from amplifier_storage_sqlite import inbox, open_sqlite, purging
 from amplifier_storage_sqlite.opening import connect
 from amplifier_storage_sqlite.values import Column, micros
 
@@ -199,15 +200,39 @@ async def test_a_lease_may_be_a_fraction_of_a_second(store: SqliteStore) -> None
         assert (claimed.epoch if claimed else None) == epoch
 
 
+def _trim(db: sqlite3.Connection, event_bytes: int) -> tuple[int, int, int]:
+    return purging.purge_some(db, 0, purging.find_first(db, 0, event_bytes))
+
+
 async def test_a_trim_looks_at_what_it_forgets_alone(path: Path, store: SqliteStore, steps: Steps) -> None:
     await store.enqueue("/p", "queue", "trigger", TriggerEvent(TriggerType.CUSTOM, "test"))
     await store.emit(SessionEvent("first", {}))
-    alone = steps(lambda db: inbox.purge(db, 0, 0))
+    alone = steps(lambda db: _trim(db, 0))
     _copy_deliveries(path, 5000, "done")
     await asyncio.gather(*(store.emit(SessionEvent("e", {})) for _ in range(500)))
-    assert steps(lambda db: inbox.purge(db, 0, 0)) < alone + 50
-    assert steps(lambda db: inbox.purge(db, 0, 20)) < alone + 500
+    assert steps(lambda db: _trim(db, 0)) < alone + 50
+    assert steps(lambda db: _trim(db, 20)) < alone + 500
     assert await store.purge(before=LATER) == Purged(deliveries=5000, events=501)
+
+
+async def test_another_process_writes_between_the_steps_of_a_purge(
+    path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(purging, "STEP", 10)
+    await store.enqueue("/p", "queue", "trigger", TriggerEvent(TriggerType.CUSTOM, "test"))
+    _copy_deliveries(path, 35, "done")
+    await asyncio.gather(*(store.emit(SessionEvent("e", {})) for _ in range(25)))
+    found: list[int] = []
+
+    def write() -> None:
+        with closing(connect(path, 0.0)) as other:
+            found.append(other.execute("UPDATE deliveries SET priority = 1").rowcount)
+
+    store._writer.committed = write
+    purged = await store.purge(before=LATER)
+    await asyncio.to_thread(store._writer.close)  # and so all commits are told
+    assert purged == Purged(deliveries=35, events=25)
+    assert found[-4:] == [26, 16, 6, 1]  # one waits, and stays
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -15,7 +15,7 @@ import pytest
 
 from amplifier_core.events import SessionEvent
 from amplifier_core.shared_stores import ReceivingStore
-from amplifier_storage_sqlite import inbox, open_sqlite
+from amplifier_storage_sqlite import open_sqlite, purging
 
 if TYPE_CHECKING:
     from amplifier_storage_sqlite.store import SqliteStore
@@ -51,7 +51,7 @@ async def test_a_store_of_before_keeps_its_log_and_receives(released: Path) -> N
 
 
 async def test_an_id_is_forgotten_with_its_event_and_30_days_after_it_came(path: Path, store: SqliteStore) -> None:
-    old = datetime.now(UTC) - inbox.REMEMBERED_FOR - timedelta(hours=1)
+    old = datetime.now(UTC) - purging.REMEMBERED_FOR - timedelta(hours=1)
     for number in range(3):
         await store.receive(SessionEvent("e", {}, event_id=str(number), timestamp=old), "berlin")
     with closing(sqlite3.connect(path)) as db, db:
