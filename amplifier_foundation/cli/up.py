@@ -50,7 +50,7 @@ TICK = 1.0
 @click.command(epilog="Example: amplifier up bundle.md --detach")
 @click.argument("bundles", nargs=-1, metavar="[BUNDLE]...", shell_complete=complete_bundles)
 @click.option("-b", "--bundle", "more", multiple=True, metavar="BUNDLE", help="Another way to name a BUNDLE.")
-@click.option("--once", is_flag=True, help="Handle the present events, and end: with 1 if one was given up.")
+@click.option("--once", is_flag=True, help="Handle the present events, and end: with 1 if one was given up or postponed.")
 @click.option("--detach", is_flag=True, help="Run in the background; return after the start.")
 @click.option("--dry-run", is_flag=True, help="Check everything and list the background sessions.")
 @click.option(
@@ -219,7 +219,7 @@ async def _run(
                     view.note(f"{VERBS[role]} {', '.join(each.project for each in running)}. {how} stops.")
                     await reloading.tell_undeclared(running)
                     async with importing_for_events(), hearing_keys(view, running, store, stopper):
-                        await (_drain(running, stopper) if once else stopper.wait())
+                        await (_drain(running, store, stopper) if once else stopper.wait())
             if stopper.is_asked:
                 view.note(f"Stopping: running sessions may finish; {how} again interrupts them.")
             await stopper.stop_all(running)
@@ -292,8 +292,8 @@ async def keep_counts(view: RunView, store: DurableStore, running: Sequence[Up],
         await asyncio.sleep(TICK)
 
 
-async def _drain(running: Sequence[Up], stopper: Stopper) -> None:
-    """Return when all events are handled, or a stop is requested; the exit code is 1 if one was given up."""
+async def _drain(running: Sequence[Up], store: DurableStore, stopper: Stopper) -> None:
+    """Return when all events are handled, or a stop is requested; the exit code is that of `read_end`."""
     from ..background.draining import drain
 
     async with asyncio.TaskGroup() as group:
@@ -302,5 +302,24 @@ async def _drain(running: Sequence[Up], stopper: Stopper) -> None:
         await asyncio.wait({draining, asked}, return_when=asyncio.FIRST_COMPLETED)
         asked.cancel()
         draining.cancel()
-    if not draining.cancelled() and not draining.result():
-        stopper.code = exits.FAILED
+    if not draining.cancelled():
+        stopper.code = await read_end(running, store, draining.result())
+
+
+async def read_end(running: Sequence[Up], store: DurableStore, is_well: bool) -> int:
+    """Tell how many events are postponed; return the exit code of a drain: 1 with one, or unless all is well.
+
+    Raises `StoreError`.
+    """
+    from ..operations.overview import read_postponed
+    from .output import timestamp
+    from .running.terminal import tell
+
+    rows = [(each.project, row) for each in running for row in each.manager.get_status().values()]
+    at_work = [(project, row["queue"]) for project, row in rows if row["status"] not in ("paused", "stopped")]
+    found = [row for place in at_work if (row := await read_postponed(store, *place))["postponed"]]
+    if found:
+        count, until = sum(row["postponed"] for row in found), min(row["postponed_until"] for row in found)
+        text = "1 event waits" if count == 1 else f"{count} events wait, the first one"
+        tell(f"amplifier: {text} until {timestamp(until)}, for the next start. See: amplifier ps")
+    return exits.FAILED if found or not is_well else exits.OK

@@ -102,7 +102,7 @@ async def read_overview(store: DurableStore, processes: Processes, *, everything
     is_shared = hasattr(store, "fenced")  # a process of another host may have postponed some
     for key, row in rows.items():
         has_none = not is_shared and row["state"] == "running" and not row["postponed"]  # so says its process
-        row.update({"postponed": 0} if has_none or not row["waiting"] else await _read_postponed(store, *key))
+        row.update({"postponed": 0} if has_none or not row["waiting"] else await read_postponed(store, *key))
     if any(row["waiting"] for row in rows.values()):
         from .approvals import read_approvals
 
@@ -153,8 +153,11 @@ def overview_without_store(processes: Processes, failure: StoreError) -> Overvie
     return processes.overview(rows, [])
 
 
-async def _read_postponed(store: DurableStore, project: str, queue: str) -> dict[str, Any]:
-    """Return how many events wait for a budget, a key or a plugin, with the time and the reason of the first due."""
+async def read_postponed(store: DurableStore, project: str, queue: str) -> dict[str, Any]:
+    """Return how many events wait for a budget, a key or a plugin, with the time and the reason of the first due.
+
+    The keys are those of a row of `ps`. Raises `StoreError`.
+    """
     from ..background.giving_back import POSTPONED, is_postponed
 
     page = await views_of(store).delivery_page(project=project, queue=queue, states=["pending"], limit=1_000)

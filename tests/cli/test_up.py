@@ -223,6 +223,45 @@ def test_a_loop_that_hears_a_signal_has_all_the_time_to_stop() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "heard\n", "")
 
 
+QUIET_HOURS = """
+from datetime import datetime
+from pathlib import Path
+from amplifier_core.errors import SpawnRefused
+from amplifier_core.hookspecs import hookimpl
+
+@hookimpl
+async def amplifier_before_spawn(request):
+    if Path("night").exists():
+        raise SpawnRefused(str(request.parent_id), "quiet hours", not_before=datetime.fromisoformat("2999-01-01T07:00Z"))
+"""
+
+
+def test_once_ends_with_1_while_a_plugin_has_an_event_wait(
+    background: Path, tmp_path: Path, amplifier: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = tmp_path / "plugin" / "quiet-1.dist-info"
+    plugin.mkdir(parents=True)
+    (plugin / "METADATA").write_text("Name: quiet\nVersion: 1\n")
+    (plugin / "entry_points.txt").write_text("[amplifier]\nquiet = quiet_hours\n")
+    (plugin.parent / "quiet_hours.py").write_text(QUIET_HOURS)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(plugin.parent), os.environ.get("PYTHONPATH")])))
+    said = "for the next start. See: amplifier ps\n"
+    (night := background.parent / "night").touch()
+    assert invoke(["trigger", "fire", "asked", "--data", '{"what": "a"}']) == exits.OK
+    done = amplifier("up", "--once")
+    assert (done.returncode, done.stderr) == (
+        exits.FAILED,
+        f"amplifier: 1 event waits until 2999-01-01T07:00:00Z, {said}",
+    )
+    assert invoke(["trigger", "fire", "asked", "--data", '{"what": "b"}']) == exits.OK
+    done = amplifier("-q", "up", "--once")
+    waiting = "amplifier: 2 events wait, the first one until 2999-01-01T07:00:00Z"
+    assert (done.returncode, done.stderr) == (exits.FAILED, f"{waiting}, {said}")
+    night.unlink()
+    done = amplifier("up", "--once")
+    assert (done.returncode, done.stderr) == (exits.OK, "")
+
+
 async def test_a_signal_ends_a_start_that_is_not_over() -> None:
     with Stopper() as stopper:
         asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)

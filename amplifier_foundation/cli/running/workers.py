@@ -69,7 +69,7 @@ class Workers:
             self._before.append(activity)
 
     async def finish(self, session: AmplifierSession, presses: Presses, *, quiet: bool) -> int:
-        """Wait until their work is done, and show it; return the exit code: 1 if something was given up.
+        """Wait until their work is done, and show it; return the exit code: 1 if something was given up, or waits.
 
         The panel of the session, if it has one, is printed at the end. Ctrl-C stops the workers; the next start goes on
         with their work.
@@ -77,7 +77,7 @@ class Workers:
         running = self.host.running if self.host is not None else None
         if self.host is None or running is None:
             return exits.OK
-        from ..up import keep_counts
+        from ..up import keep_counts, read_end
         from ..view import RunView
 
         pressed = asyncio.Event()
@@ -97,7 +97,7 @@ class Workers:
         if not quiet:
             await _print_panel(session)
         if is_done:
-            return exits.OK if draining.result() else exits.FAILED
+            return await read_end([running], self.host.store, draining.result())
         self.host.grace = GRACE
         tell(f"amplifier: stopping the workers; their work goes on with: {self._up}")
         return exits.INTERRUPTED
