@@ -20,6 +20,8 @@ RUNS = "flow"
 _OF_RUN = "flow:"
 MANUAL = "trigger-manual"
 """The source of events fired by hand."""
+TAG = 4
+"""Characters of a session's tag in the lines of `up` and `logs`."""
 
 
 def queue_key(bundle: str, session: str) -> str:
@@ -62,3 +64,8 @@ def manual_key(queue: str, triggers: Sequence[TriggerConfig]) -> str:
     """Return the trigger key of events fired by hand: of the declared `trigger-manual`, if any."""
     declared = triggers_by_key(queue, triggers).items()
     return next((key for key, trigger in declared if trigger.module == MANUAL), f"{queue}/{MANUAL}")
+
+
+def tag_of(session_id: str) -> str:
+    """Return the tag of a session, from the end of its id: it tells the sessions of one background session apart."""
+    return session_id.rpartition("-")[2][:TAG]

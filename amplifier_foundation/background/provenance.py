@@ -13,6 +13,8 @@ from amplifier_core.triggers import TriggerType
 
 from ..sessions.lineage import above_id
 from ..sessions.presence import as_it_is
+from ..sessions.store_views import views_of
+from .keys import TAG, tag_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,9 +84,9 @@ class Link:
 async def explain(store: DurableStore, text: str) -> Link:
     """Return the first link of the chain down to the item `text`, with the effects of that `asked` item below it.
 
-    `text` is the id of a session, an event or a delivery, or a prefix of four characters or more. An event of the log
-    and the trigger events made from it are one link. Raises `NothingStored`, `SessionConflict` for the prefix of
-    several ids, `InvalidSessionId`.
+    `text` is the id of a session, an event or a delivery, or a prefix of four characters or more, or the tag of a
+    session as in the lines of `up`. An event of the log and the trigger events made from it are one link. Raises
+    `NothingStored`, `SessionConflict` for a text of several, `InvalidSessionId`.
     """
     validate_session_id(text)
     causes = _Causes(store)
@@ -133,10 +135,12 @@ class _Causes:
             if record.session_id == text:
                 return await self._session(text)
         candidates = await self._candidates(text) if len(text) >= SHORTEST else []
+        if len(text) == TAG:
+            candidates += await self._tagged(text)
         found = {link.key: link for _, link in candidates}
         if len(found) > 1:
             ids = ", ".join(sorted({key for key, _ in candidates})[:5])
-            raise SessionConflict(text, f"'{text}' begins several ids: {ids}. Give more of the id")
+            raise SessionConflict(text, f"'{text}' stands for several ids: {ids}. Give the whole id")
         if not found:
             raise NothingStored(text)
         return next(iter(found.values()))
@@ -157,6 +161,15 @@ class _Causes:
             elif each.session_id is not None:
                 found.append((each.session_id, await self._session(each.session_id)))
         return found
+
+    async def _tagged(self, tag: str) -> list[tuple[str, Link]]:
+        """Return the sessions with a tag, also those of the newest deliveries that have none stored."""
+        views = views_of(self._store)
+        stored = await views.session_page(text=f"-{tag}", limit=PAGE)
+        ids = {record.session_id for record in stored} | {
+            delivery.session_id for delivery in await views.delivery_page(limit=PAGE) if delivery.session_id
+        }
+        return [(each, await self._session(each)) for each in sorted(ids) if tag_of(each) == tag]
 
     async def _of(self, event: TriggerEvent) -> Link:
         """Return the link of a trigger's event; a passed-on event of the log comes in its place."""

@@ -50,7 +50,7 @@ TICK = 1.0
 @click.command(epilog="Example: amplifier up bundle.md --detach")
 @click.argument("bundles", nargs=-1, metavar="[BUNDLE]...", shell_complete=complete_bundles)
 @click.option("-b", "--bundle", "more", multiple=True, metavar="BUNDLE", help="Another way to name a BUNDLE.")
-@click.option("--once", is_flag=True, help="Handle the present events, and end: with 1 if one was given up or postponed.")
+@click.option("--once", is_flag=True, help="Handle the present events, and end: with 1 if one is given up or waits.")
 @click.option("--detach", is_flag=True, help="Run in the background; return after the start.")
 @click.option("--dry-run", is_flag=True, help="Check everything and list the background sessions.")
 @click.option(

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.utils.secrets import redact_all, redact_text
 
+from ..background.keys import tag_of
 from ..documents.safe_text import one_line
 from ..operations.columns import add_counts, cell, columns_of, new_row, reset_counts
 from ..operations.history import LINE, REASON, describe, first_line
 from .advice import with_retry
 from .output import PlainLines, output_of, timestamp
-from .work_lines import WorkLines, tag_of
+from .work_lines import WorkLines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -31,7 +31,8 @@ async def why(ctx: click.Context, asked: str, as_json: bool) -> None:
 
     EVENT|SESSION is an id, or enough of its beginning: at least four characters. `last` is the last changed session of
     this project.
-    A delivery's id, as shown by `amplifier trigger dead`, stands for its event.
+    A delivery's id, as shown by `amplifier trigger dead`, stands for its event, and the four characters in a line of
+    `amplifier up` for its session.
     """
     from rich.tree import Tree
 

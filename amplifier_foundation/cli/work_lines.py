@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from amplifier_core.frozen import slotted
 from amplifier_core.utils.secrets import redact_text
 
+from ..background.keys import tag_of
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -61,8 +63,3 @@ class WorkLines:
             line.truncate(width, overflow="ellipsis")
             lines += [line] if now - work.began >= LONG else []
         return lines
-
-
-def tag_of(session_id: str) -> str:
-    """Return the end of a session's id: enough to tell the sessions of one background session apart."""
-    return session_id.rpartition("-")[2][:4]

@@ -15,7 +15,7 @@ from .up import bring_up
 
 @click.command(epilog="Example: amplifier worker bundle.md --once")
 @click.argument("bundles", nargs=-1, metavar="[BUNDLE]...", shell_complete=complete_bundles)
-@click.option("--once", is_flag=True, help="Handle the waiting events, and end: with 1 if one was given up or postponed.")
+@click.option("--once", is_flag=True, help="Handle the waiting events, and end: with 1 if one is given up or waits.")
 @click.option(
     "--working-dir", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Work in this folder."
 )

@@ -232,7 +232,8 @@ from amplifier_core.hookspecs import hookimpl
 @hookimpl
 async def amplifier_before_spawn(request):
     if Path("night").exists():
-        raise SpawnRefused(str(request.parent_id), "quiet hours", not_before=datetime.fromisoformat("2999-01-01T07:00Z"))
+        morning = datetime.fromisoformat("2999-01-01T07:00Z")
+        raise SpawnRefused(str(request.parent_id), "quiet hours", not_before=morning)
 """
 
 

@@ -123,3 +123,15 @@ def test_programs_are_given_every_link_with_the_place_of_the_one_above(links: li
 def test_an_unknown_id_is_not_found(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["why", "nowhere"]) == exits.NOT_FOUND
     assert "nothing stored has an id that begins with 'nowhere'" in capsys.readouterr().err
+
+
+def test_the_tag_in_a_line_of_up_is_enough(
+    background: Path, amplifier: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for data in ('{"what": "a"}', "{}"):  # one is answered, and one given up before it has a session
+        assert invoke(["trigger", "fire", "asked", "--data", data]) == exits.OK
+    tags = re.findall(r" [✓✗] asked +(\S{4}) ", amplifier("up", "--once").stdout)
+    assert len(tags) == 2
+    for tag in tags:
+        [asked] = [link for link in explained(capsys, tag)["links"] if link["asked"]]
+        assert asked["session_id"].startswith(f"asked-{tag}")

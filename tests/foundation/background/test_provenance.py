@@ -96,15 +96,30 @@ async def test_what_is_not_stored_and_what_is_not_unique_is_said(chain: DurableS
     for text in ("nothing", "two-", "tw"):
         with pytest.raises(NothingStored, match=text):
             await explain(chain, text)
-    with pytest.raises(SessionConflict, match="begins several ids: done-id, done-too. Give more"):
+    with pytest.raises(SessionConflict, match="stands for several ids: done-id, done-too. Give the whole"):
         await chain.emit(SessionEvent("x", {}, event_id="done-too"))
         await explain(chain, "done-")
     refused, *others = [each.delivery_id for each in await chain.deliveries()]
     ids = sorted([refused, *(each for each in others if each.startswith(refused[:4]))])
-    with pytest.raises(SessionConflict, match=f"begins several ids: {', '.join(ids[:5])}. Give more"):
+    with pytest.raises(SessionConflict, match=f"stands for several ids: {', '.join(ids[:5])}. Give the whole id"):
         await explain(chain, refused[:4])
     with pytest.raises(InvalidSessionId):
         await explain(chain, "../x")
+
+
+async def test_the_tag_in_a_line_of_up_names_its_session_where_it_is_unique(chain: DurableStore) -> None:
+    event = TriggerEvent(TriggerType.MANUAL, "trigger-manual", event_id="by-hand")
+    await delivered(chain, "b/first", event, "first-3f56aa00bb11")
+    assert drawn(await explain(chain, "3f56")) == ["by-hand", "  *first-3f56aa00bb11"]
+    postponed = TriggerEvent(TriggerType.MANUAL, "trigger-manual", event_id="without-a-session")
+    await chain.enqueue(PROJECT, "b/second", "b/second/t#1", postponed, now=NOW)
+    await chain.claim(PROJECT, "b/second", owner="o", lease=60.0, session_id="second-77c1aa00bb11", now=NOW)
+    assert drawn(await explain(chain, "77c1")) == ["without-a-session", "  *second-77c1aa00bb11"]
+    await chain.create(SessionRecord("other-3f56cc00dd11", project=PROJECT))
+    with pytest.raises(SessionConflict, match="several ids: first-3f56aa00bb11, other-3f56cc00dd11"):
+        await explain(chain, "3f56")
+    with pytest.raises(NothingStored):
+        await explain(chain, "aa00")
 
 
 async def test_the_chain_is_told_where_sessions_and_the_log_are_gone(chain: DurableStore) -> None:
