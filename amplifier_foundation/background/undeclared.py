@@ -38,19 +38,26 @@ class UndeclaredQueue(NamedTuple):
     source: str = ""
     """Empty for a folder that is gone."""
 
-    def __str__(self) -> str:
-        events, them = ("1 event waits", "it") if self.waiting == 1 else (f"{self.waiting} events wait", "them")
+    @property
+    def fact(self) -> str:
+        """What waits, and why in vain."""
+        events = "1 event waits" if self.waiting == 1 else f"{self.waiting} events wait"
         state = f" ({self.wish})" if self.wish in ("paused", "stopped") else ""
         if not self.source:
-            return (
-                f"{events} for {self.queue}{state} of {self.project}, a folder that is gone. Move it back to handle "
-                f"{them}, or discard {them} with: amplifier trigger drop {self.queue} --folder "
-                f"{shlex.quote(self.project)}"
-            )
-        return (
-            f"{events} for {self.queue}{state}, which {self.source} no longer declares. Give it that name again to "
-            f"handle {them}, or discard {them} with: amplifier trigger drop {self.queue}"
-        )
+            return f"{events} for {self.queue}{state} of {self.project}, a folder that is gone"
+        return f"{events} for {self.queue}{state}, which {self.source} no longer declares"
+
+    @property
+    def remedy(self) -> str:
+        """What a person may do about it."""
+        them = "it" if self.waiting == 1 else "them"
+        drop = f"or discard {them} with: amplifier trigger drop {self.queue}"
+        if not self.source:
+            return f"Move it back to handle {them}, {drop} --folder {shlex.quote(self.project)}"
+        return f"Give it that name again to handle {them}, {drop}"
+
+    def __str__(self) -> str:
+        return f"{self.fact}. {self.remedy}"
 
 
 async def source_of(store: DurableStore, project: str, queue: str) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ..cli import exits
-from .app import json_option, plugins_of
+from .app import json_option, plugins_of, storage_plugins, use_store
+from .loops import run_async
 from .output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 def doctor(ctx: click.Context, only: str | None, as_json: bool) -> None:
     """Say what protects this machine and what does not, each with its remedy.
 
-    It looks at trust, permissions, the sandbox, keys, the modes of files, the ports of background sessions, and who is
-    told when they need a person. It ends with 1 when something is weak. A protection that is `off` is not in use.
+    It looks at trust, permissions, the sandbox, keys, the modes of files, the ports of background sessions, who is told
+    when they need a person, and events that wait for a folder that is gone. It ends with 1 when something is weak. A
+    protection that is `off` is not in use.
     """
     from amplifier_core.plugins import load_plugins
 
@@ -39,6 +41,8 @@ def doctor(ctx: click.Context, only: str | None, as_json: bool) -> None:
     if only is not None and only not in plugins.registry_of("checkup"):
         raise click.UsageError(f"no package offers the check '{only}'. Install it with: pip install amplifier-{only}")
     findings = list(check_plugins(plugins, only)) if only is not None else [*find_all(plugins), *_check_packages()]
+    if only is None and failure is None:
+        findings += run_async(_check_events(ctx))
     if as_json:
         print_json("doctor/1", dump(findings))
     else:
@@ -66,3 +70,19 @@ def _check_packages() -> Iterator[Finding]:
     for dist in sorted({entry.dist.name for group in GROUPS for entry in find_entry_points(group)}):
         if unmet := find_unmet(dist):
             yield Finding("packages", "weak", f"{dist} needs {', '.join(unmet)}", f"pip install --upgrade {dist}")
+
+
+async def _check_events(ctx: click.Context) -> list[Finding]:
+    """Return the queues whose events wait for a folder that is gone; a store that cannot be read is a finding, too."""
+    from amplifier_core.errors import AmplifierError
+    from amplifier_core.storage import DurableStore
+
+    from ..background.undeclared import find_stranded
+    from ..security.checkup import Finding
+
+    try:
+        async with use_store(storage_plugins(ctx)) as store:
+            stranded = await find_stranded(store) if isinstance(store, DurableStore) else []
+    except AmplifierError as error:
+        return [Finding("events", "weak", f"nobody knows whether events wait in vain: {error}")]
+    return [Finding("events", "weak", each.fact, each.remedy) for each in stranded]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -113,6 +114,24 @@ def test_what_the_settings_allow_unasked_is_weak(capsys: pytest.CaptureFixture[s
     assert (code, weak["state"]) == (exits.FAILED, "weak")
     assert weak["fact"].startswith(told)
     assert "settings.yaml:" in weak["fact"]
+
+
+def test_events_that_wait_for_a_folder_that_is_gone_are_weak(
+    background: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert invoke(["trigger", "fire", "asked"]) == exits.OK
+    capsys.readouterr()
+    assert [each for each in diagnose(capsys)[1] if each["part"] == "events"] == []
+    old, new = background.parent, background.parent.with_name("elsewhere")
+    old.rename(new)
+    monkeypatch.chdir(new)
+    code, findings = diagnose(capsys)
+    [weak] = [each for each in findings if each["part"] == "events"]
+    assert (code, weak["state"]) == (exits.FAILED, "weak")
+    assert weak["fact"] == f"1 event waits for echo/asked of {old}, a folder that is gone"
+    assert invoke(shlex.split(weak["remedy"].partition(": amplifier ")[2])) == exits.OK
+    capsys.readouterr()
+    assert [each for each in diagnose(capsys)[1] if each["part"] == "events"] == []
 
 
 def test_permissions_that_cannot_be_read_are_weak(capsys: pytest.CaptureFixture[str], home: Path) -> None:
