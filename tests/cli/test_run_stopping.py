@@ -58,3 +58,18 @@ async def test_a_second_press_that_finds_no_running_tool_names_nothing_as_cut_of
     with pytest.raises(TurnCut):
         await stops.watch(session, turn())
     assert capsys.readouterr().err.splitlines()[-1] == "stopping now"
+
+
+async def test_a_reader_that_ends_with_the_same_press_cuts_nothing_off(capsys: pytest.CaptureFixture[str]) -> None:
+    session = AmplifierSession({"session": {"orchestrator": "loop-basic", "context": "context-simple"}})
+    stops = Stops(Approvals(None, nullcontext))
+
+    async def turn() -> None:
+        stops.press()  # `run | head`: both programs hear it
+        stops.stop_unread()
+        while not session.coordinator.cancellation.is_cancelled:
+            await asyncio.sleep(0)
+
+    await stops.watch(session, turn())
+    assert not stops.at_once
+    assert capsys.readouterr().err == "stopping after this step; Ctrl-C again stops now\n"

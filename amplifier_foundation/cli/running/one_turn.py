@@ -76,7 +76,7 @@ async def _run_turn(
     session, stops = conversation.session, Stops(approvals)
     turn: Turn | None = None
     status, error = "failed", "interrupted"
-    view.stop = stops.press
+    view.stop = stops.stop_unread
     view.begin(session.session_id)
     if recorder is not None:
         recorder.begin_turn(session.session_id, prompt)

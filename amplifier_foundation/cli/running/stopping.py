@@ -1,4 +1,4 @@
-"""Stop a turn on Ctrl-C: once, after the current step; twice, at once."""
+"""Stop a turn: after the current step on one Ctrl-C, or when nobody reads its output; at once on two."""
 
 from __future__ import annotations
 
@@ -43,13 +43,22 @@ class Stops:
         """Whether Ctrl-C was pressed twice."""
         self._approvals = approvals
         self._presses = asyncio.Semaphore(0)
+        self._first = ""
+        """The line of the first stop; '' before it."""
         self._is_cut = False
         self._own_cancellations = 0
         """How often the turn has cancelled its own task and not taken it back: nobody else wants its end."""
 
     def press(self) -> None:
         """Record a press of Ctrl-C; call this in the thread of the event loop."""
+        self._first = self._first or "stopping after this step; Ctrl-C again stops now"
         self._presses.release()
+
+    def stop_unread(self) -> None:
+        """Stop after the current step, as nobody reads the output; where a person stops the turn, it stays at that."""
+        if not self._first:
+            self._first = "nobody reads the output: stopping after this step; Ctrl-C stops now"
+            self._presses.release()
 
     async def watch(self, session: AmplifierSession, turn: Coroutine[Any, Any, Result]) -> Result:
         """Await a turn of `session`; Ctrl-C stops it. Raises `TurnCut` after a cancellation, and errors of the turn."""
@@ -95,7 +104,7 @@ class Stops:
 
     async def _stop(self, session: AmplifierSession, task: asyncio.Task[Any]) -> None:
         await self._presses.acquire()
-        tell("stopping after this step; Ctrl-C again stops now", fg="yellow")
+        tell(self._first, fg="yellow")
         self._approvals.give_up()
         await session.coordinator.request_cancel()
         await self._presses.acquire()
