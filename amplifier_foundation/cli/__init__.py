@@ -20,6 +20,7 @@ from amplifier_core.errors import AmplifierError, PluginError, PluginRefused
 from ..cli import exits
 from .advice import with_advice
 from .interrupting import interrupt
+from .streams import wait_for_readers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -224,6 +225,7 @@ def main(args: Sequence[str] | None = None) -> None:
     signal.signal(signal.SIGINT, interrupt)
     if COMPLETE in os.environ:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - nothing may stand beside a line that is typed
+    wait_for_readers()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without a character shows `?`
     code = _write_out(invoke(args))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from select import select
 from typing import Any
 
 import pytest
@@ -83,7 +85,33 @@ def test_a_turn_that_nobody_reads_is_stopped_in_order(
     assert "Denied" not in json.dumps(session["messages"])
     if streams == "stdout of --jsonl":
         last = f"stopped, for nobody reads its output; continue with: amplifier run --resume {session['session_id']}\n"
-        assert text.endswith(last)
+        assert text == f"nobody reads the output: stopping after this step; Ctrl-C stops now\namplifier: {last}"
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="the size of a pipe cannot be set here")
+@pytest.mark.parametrize("options", [["run"], ["run", "--json"], ["run", "--jsonl"], ["session", "show", "last"]])
+def test_all_is_written_into_a_pipe_that_does_not_block_and_is_read_slowly(
+    options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompt = "word " * 20_000
+    if options[0] == "session":
+        assert invoke(["run", prompt]) == exits.OK
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(writing, False)
+    with os.fdopen(reading, encoding="utf-8") as reader:
+        process = forks.Popen(options, stdin=subprocess.PIPE, stdout=writing, stderr=subprocess.DEVNULL, text=True)
+        os.close(writing)
+        assert process.stdin is not None
+        process.stdin.write(prompt if options[0] == "run" else "")
+        process.stdin.close()
+        assert select([reader], [], [], 60)[0], "nothing was written"
+        told = reader.read()
+        assert process.wait(60) == exits.OK
+    assert prompt.strip() in told
+    assert told.endswith("\n")
+    if "--json" in options:
+        assert json.loads(told)["data"]["output"] == f"You said: {prompt}"
 
 
 @pytest.mark.parametrize("option", ["--json", "-q"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from select import select
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from amplifier_core.utils.secrets import hide_known, redact_all
@@ -195,10 +194,7 @@ class LinesView:
         self._rest += line
         try:
             while self._rest:
-                written = raw.write(self._rest)
-                if written is None:  # the reader is slow, and the pipe does not block
-                    select((), (raw,), ())
-                self._rest = self._rest[written or 0 :]
+                self._rest = self._rest[raw.write(self._rest) :]
         except OSError:
             if len(self._rest) >= len(line):  # nothing of it was written
                 self._rest = self._rest[: -len(line)]
