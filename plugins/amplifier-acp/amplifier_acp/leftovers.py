@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import SessionNotFound
 
-from .options import EPHEMERAL, chosen_of
+from .options import EPHEMERAL, MADE_HERE, chosen_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MADE_HERE = "made_in_editor"
-"""The member of a record's metadata with the id of its session, which a fork inherits from its source, and the process
-that has made it.
-"""
 ALONE_FOR = timedelta(hours=1)
 """How long ago a session was changed that is left."""
 NEWEST = 1_000

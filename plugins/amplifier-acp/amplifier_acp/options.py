@@ -21,6 +21,10 @@ CHOSEN = "editor"
 MODE, PROVIDER, MODEL = "mode", "provider", "model"
 EPHEMERAL = "ephemeral"
 """The choice of a fork that is deleted when it is closed."""
+MADE_HERE = "made_in_editor"
+"""The member of a record's metadata with the id of its session, which a fork inherits from its source, and the process
+that has made it.
+"""
 DEFAULT = "default"
 """The value for the model that the provider takes by itself."""
 MODES: dict[Mode, tuple[str, str]] = {
@@ -101,9 +105,11 @@ def _show_select(number: str, name: str, current: str, options: list[dict[str, A
 
 
 def chosen_of(record: SessionRecord) -> dict[str, Any]:
-    """Return the choices of the person in a session."""
-    chosen = record.metadata.get(CHOSEN)
-    return dict(chosen) if isinstance(chosen, dict) else {}
+    """Return the choices of the person in a session; that it is not to be kept is none for a fork of it."""
+    chosen, made = record.metadata.get(CHOSEN), record.metadata.get(MADE_HERE)
+    is_own = isinstance(made, list) and made[:1] == [record.session_id]
+    found = chosen.items() if isinstance(chosen, dict) else ()
+    return {name: value for name, value in found if name != EPHEMERAL or is_own}
 
 
 def providers_of(bundle: Bundle) -> list[str]:

@@ -320,6 +320,21 @@ def test_a_prompt_that_was_killed_is_continued(editors: Any, folder: Path) -> No
     assert again.close() == 0
 
 
+def test_a_persons_fork_of_one_that_is_not_to_be_kept_stays(editors: Any, folder: Path) -> None:
+    editor = editors.start()
+    source = editor.new(folder)
+    editor.prompt(source, "one")
+    meta = {"amplifier": {"fork": {"ephemeral": True}}}
+    fork = editor.call("session/fork", sessionId=source, cwd=str(folder), _meta=meta)["sessionId"]
+    editor.prompt(fork, "two")
+    own = json.loads(editors.run("-q", "run", "--json", "--fork", fork, "three", folder=folder))["data"]["session_id"]
+    editor.load(own, folder)
+    for each in (own, fork):
+        editor.call("session/close", sessionId=each)
+    assert {each["sessionId"] for each in editor.call("session/list", cwd=str(folder))["sessions"]} == {source, own}
+    assert editor.close() == 0
+
+
 def test_a_later_agent_deletes_what_a_killed_one_has_left_and_nothing_in_use(
     editors: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
