@@ -125,8 +125,13 @@ def providers_of(bundle: Bundle) -> list[str]:
 
 
 def provider_of(session: AmplifierSession) -> Any:
-    """Return the mounted provider that answers; None: there is none."""
+    """Return the mounted provider that answers, a preferred one or the first by priority; None: there is none."""
+    from amplifier_foundation.bundle.preferences import find_mounted, list_preferred
+
     mounted = session.coordinator.get("providers") or {}
+    for name in list_preferred(session.coordinator.config or {}):
+        if (found := find_mounted(name, session.coordinator)) is not None:
+            return mounted[found]
     return min(mounted.values(), key=lambda each: getattr(each, "priority", 100), default=None)
 
 

@@ -369,6 +369,22 @@ def test_an_image_reaches_the_provider_and_stays_in_the_history(editor: Any, mak
     assert {"type": "image", "data": PIXEL, "mimeType": "image/png"} in shown
 
 
+@pytest.mark.parametrize("default", ["seeing", "provider-playbook"])
+def test_an_image_is_taken_where_the_default_provider_of_the_orchestrator_sees(
+    editor: Any, make: Any, default: str
+) -> None:
+    blind = "{module: provider-playbook, config: {priority: 0, otherwise: {say: blind}}}"
+    both = f"providers: [{{module: provider-seeing, source: ./seeing.py}}, {blind}]"
+    chosen = f"session: {{orchestrator: {{module: loop-basic, config: {{default_provider: {default}}}}}}}"
+    bundle = SEEING.replace("providers: [{module: provider-seeing, source: ./seeing.py}]", f"{both}\n{chosen}")
+    session = editor.new(make(bundle, seeing_py=EYES))
+    if default == "seeing":
+        assert editor.call("session/prompt", sessionId=session, prompt=LOOK)["stopReason"] == "end_turn"
+        assert editor.text_of(session) == "seen"
+    else:
+        assert "sees no images" in editor.refusal("session/prompt", sessionId=session, prompt=LOOK)["message"]
+
+
 def test_an_image_for_a_provider_without_eyes_is_refused_and_kept_nowhere(editor: Any, folder: Path) -> None:
     session = editor.new(folder)
     error = editor.refusal("session/prompt", sessionId=session, prompt=LOOK)
