@@ -57,10 +57,12 @@ class Answer(NamedTuple):
 
 
 class Refusal(Exception):
-    """A request is refused; `status` and `headers` are for the answer."""
+    """A request is refused; `status` and `headers` are for the answer. With `is_told`, the runner tells people why."""
 
-    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
-        self.status, self.headers = status, dict(headers or {})
+    def __init__(
+        self, status: int, message: str, headers: Mapping[str, str] | None = None, *, is_told: bool = False
+    ) -> None:
+        self.status, self.headers, self.is_told = status, dict(headers or {}), is_told
         super().__init__(message)
 
 
@@ -88,7 +90,7 @@ class Receiver:
         try:
             return await self._accept(request)
         except Refusal as refusal:
-            if not self._pending.closed:
+            if not self._pending.closed and not refusal.is_told:
                 self._refused.note(refusal.status)
             return Answer({"error": str(refusal)}, refusal.status, refusal.headers)
         finally:
@@ -110,13 +112,13 @@ class Receiver:
         event = self._event(request, body, signed)
         try:
             async with asyncio.timeout(STORE_TIME):
-                retry_after = await self._pending.submit(event)
+                retry_after, is_told = await self._pending.submit(event), True
         except TimeoutError:
-            retry_after = 1
+            retry_after, is_told = 1, False
         if retry_after:
             has_key = event.dedupe_key != f"{self._context.name} {event.event_id}"
             again = "counts once by its id or signature" if has_key else "counts each time: it has no id"
-            raise _later(503, f"the event may not be stored, and {again}", retry_after)
+            raise _later(503, f"the event may not be stored, and {again}", retry_after, is_told=is_told)
         if signed:
             self._signatures.mark_stored(signed)
         return Answer({"status": "accepted", "event_id": event.event_id}, 202)
@@ -229,6 +231,6 @@ async def refuse_stopped(request: Request) -> Answer:
     return Answer({"error": "this background session is stopped"}, 503, {"Retry-After": str(STOPPED_FOR)})
 
 
-def _later(status: int, message: str, seconds: int = 1, *, close: bool = False) -> Refusal:
+def _later(status: int, message: str, seconds: int = 1, *, close: bool = False, is_told: bool = False) -> Refusal:
     headers = {"Retry-After": str(seconds), **({"Connection": "close"} if close else {})}
-    return Refusal(status, f"{message}; try again", headers)
+    return Refusal(status, f"{message}; try again", headers, is_told=is_told)

@@ -1,4 +1,7 @@
-"""Count refused requests, and warn of them once a minute: a flood is one line, and without a word of a stranger."""
+"""Count refused requests, and warn of them once a minute: a flood is one line, and without a word of a stranger.
+
+Those that have no place in a full queue, or in a store that fails, are told by what runs the trigger.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ REASONS = {
     415: "the body is no text; let the sender use JSON, uncompressed",
     421: "the Host header is none of its names; add it to `hosts`, or let the proxy pass another one",
     429: "more than {rate} requests a minute; raise `rate`",
-    503: "too many requests at once, too many waiting events, or no storage",
+    503: "too many requests at once, or the store does not answer",
 }
 """What each status means, with the remedy; the names are those of the configuration."""
 

@@ -612,6 +612,17 @@ async def test_refused_requests_are_warned_of_at_once_and_then_together(
     ]
 
 
+async def test_what_the_runner_tells_of_is_told_by_it_alone(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async with run() as bench:
+        for failure in (QueueFull("b/hook", 10), StoreUnavailable("/store", "the disk is full")):
+            bench.failure = failure
+            assert (await bench.post({})).status == 503
+        bench.failure = None
+        assert warnings_of_refusals(caplog) == []
+        assert (await bench.post(method="GET")).status == 405
+        assert len(warnings_of_refusals(caplog)) == 1
+
+
 async def test_later_refused_requests_are_warned_of_when_the_minute_is_over(
     run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
