@@ -48,7 +48,10 @@ _LARGEST = 2**20
 
 
 def check_guards(bundle: Bundle, modules: Collection[str]) -> Iterator[Problem]:
-    """Yield a warning for each name in a guard or preference that is misspelt; `modules` are the installed ones."""
+    """Yield a warning for each misspelt name in a guard, and for each preferred provider that nothing provides.
+
+    `modules` are the installed ones.
+    """
     code = read_code_of_tools(bundle) if bundle.permissions or bundle.hooks else None
     if code is not None:
         from .importing.claude_agents import TOOLS as OF_CLAUDE_CODE
@@ -64,10 +67,16 @@ def check_guards(bundle: Bundle, modules: Collection[str]) -> Iterator[Problem]:
     for path, plan, name in preferred_providers(bundle):
         if name not in known and find_entry(plan, name) is None and not re.search(r"\d", name):
             ids = [str(each.get("instance_id") or each.get("module")) for each in plan["providers"]]
-            yield from _warn(bundle, path, f"no provider is called '{name}'", name, [*known, *ids])
+            remedy = (
+                f"Name one of the bundle ({', '.join(ids)}), or leave it out" if ids else ""
+            )  # else one above may be
+            yield from _warn(bundle, path, f"no provider is called '{name}'", name, [*known, *ids], remedy)
 
 
-def _warn(bundle: Bundle, path: KeyPath, message: str, name: str, known: Collection[str]) -> Iterator[Problem]:
+def _warn(
+    bundle: Bundle, path: KeyPath, message: str, name: str, known: Collection[str], remedy: str = ""
+) -> Iterator[Problem]:
+    """Yield a warning with the nearest known name, else with a remedy, else none."""
     from difflib import get_close_matches
 
     from .importing.claude_agents import TOOLS as OF_CLAUDE_CODE
@@ -75,9 +84,10 @@ def _warn(bundle: Bundle, path: KeyPath, message: str, name: str, known: Collect
     same_case = {each.lower(): each for each in known}
     close = get_close_matches(name.lower(), same_case, n=1, cutoff=0.8)
     meant = OF_CLAUDE_CODE.get(name) or (same_case[close[0]] if close else None)
-    if meant is not None:
+    advice = f"; did you mean '{meant}'?" if meant is not None else f". {remedy}" if remedy else ""
+    if advice:
         place = origin(bundle, path) or place_of(bundle, *map(str, path))
-        yield warning_at(place, "AMP122", f"{message}, so this has no effect; did you mean '{meant}'?")
+        yield warning_at(place, "AMP122", f"{message}, so this has no effect{advice}")
 
 
 def read_code_of_tools(bundle: Bundle) -> str | None:

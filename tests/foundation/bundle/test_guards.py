@@ -82,6 +82,19 @@ async def test_a_misspelt_provider_of_a_preference_is_told(write: Any) -> None:
     ]
 
 
+async def test_a_preferred_provider_that_nothing_provides_is_told_with_those_of_the_bundle(write: Any) -> None:
+    preferred = "{provider_preferences: [{provider: nope, model: x}, {provider: openai, model: x}]}"
+    path = write(f"{PROVIDER}session: {preferred}\nagents: {{a: {preferred}}}\n")
+    message = "no provider is called 'nope', so this has no effect. Name one of the bundle ("
+    found = await told(path)
+    assert [line.partition(message)[0] for line in found] == [
+        "bundle.md:4:45: warning[AMP122] session.provider_preferences[0].provider: ",
+        "bundle.md:5:48: warning[AMP122] agents.a.provider_preferences[0].provider: ",
+    ]
+    assert all(line.endswith("), or leave it out") for line in found)
+    assert await told(write(f"session: {preferred}\n")) == []  # the bundle that includes it may have that one
+
+
 async def test_the_known_tools_are_those_that_the_modules_mount() -> None:
     assert TOOLS.keys() == {name for name in OURS if name.startswith("tool-")}
     for module, names in TOOLS.items():
