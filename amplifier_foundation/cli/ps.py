@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,7 +17,7 @@ from ..operations.columns import cell, columns_of, cut_causes, shorten_home
 from ..operations.overview import ask_processes, overview_without_store, read_overview, read_undeclared
 from ..sessions.lock import killed_owners
 from . import exits
-from .app import json_option, plugins_of, storage_plugins, use_inbox
+from .app import json_option, plugins_of, project_here, storage_plugins, use_inbox
 from .loops import run_reading
 from .output import print_json, print_table, timestamp
 
@@ -95,6 +96,11 @@ def _print(
         )
     for cause in cut_causes(rows):
         click.echo(cause, err=True)
+    for row in rows:
+        if row["state"] == "degraded" and row["postponed"]:
+            elsewhere = f" --folder {shlex.quote(row['project'])}" if row["project"] != project_here() else ""
+            discard = f"amplifier trigger drop {row['queue']}{elsewhere}"
+            click.echo(f"{row['queue']}: discard all that waits for it with: {discard}", err=True)
     for each in hosts:
         if each["state"] == "unseen":
             since = timestamp(each["seen"])

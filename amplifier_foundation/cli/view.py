@@ -248,8 +248,9 @@ class RunView:
 
     def _on_postponed(self, row: Row, delivery: Any, reason: str, until: datetime) -> None:
         row["waiting"] += 1
-        why = f"See: amplifier why {delivery.delivery_id[:8]}"
-        said = f"{first_line(reason, REASON)}; postponed until {timestamp(until)}. {why}"
+        short = delivery.delivery_id[:8]
+        advice = f"See: amplifier why {short}; discard it: amplifier trigger drop {short}"
+        said = f"{first_line(reason, REASON)}; postponed until {timestamp(until)}. {advice}"
         self._finish(row, delivery, "postponed", said)
 
     def _on_started(self, row: Row, delivery: Any, resumed: bool) -> None:

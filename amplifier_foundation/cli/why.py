@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..operations.explaining import act_parts, explain, link_parts, link_rows
+from ..operations.explaining import SHORT, act_parts, explain, find_postponed, link_parts, link_rows
 from ..operations.sessions import LAST
 from .app import find_session, json_option, storage_plugins, use_inbox
 from .completing import complete_sessions
@@ -51,6 +51,11 @@ async def why(ctx: click.Context, asked: str, as_json: bool) -> None:
         if link.open:
             branch.add("… and more", style="dim")
     console().print(tree, soft_wrap=False)
+    if postponed := [delivery_id[:SHORT] for delivery_id in find_postponed(found)]:
+        ids = " ".join(postponed)
+        click.echo(
+            f"Try what is postponed now: amplifier trigger retry {ids}. Discard it: amplifier trigger drop {ids}"
+        )
     if found.listeners:
         queues = "; ".join(f"{queue} (by {', '.join(names)})" for queue, names in found.listeners.items())
         click.echo(f"It woke no background session. Events of sessions have woken {queues}.")

@@ -60,6 +60,15 @@ async def explain(store: DurableStore, text: str) -> Explanation:
     return Explanation(first, acts, heard)
 
 
+def find_postponed(explanation: Explanation) -> list[str]:
+    """Return the ids of the deliveries that wait for a budget, a key or a plugin."""
+    from ..background.giving_back import is_postponed
+    from ..background.provenance import walk
+
+    deliveries = [link.delivery for _, link in walk(explanation.first) if link.delivery is not None]
+    return [each.delivery_id for each in deliveries if is_postponed(each)]
+
+
 def link_rows(explanation: Explanation, show: ShowTime) -> list[dict[str, Any]]:
     """Return the links as JSON shows them: a list, each with the index of the link above it."""
     from ..background.provenance import walk

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from amplifier_foundation.operations.columns import shorten_home
 from amplifier_foundation.paths import project_of
 from amplifier_foundation.sessions.lock import killed_owners, owner_lock
 from amplifier_storage_sqlite.store import SqliteStore
+from tests import forks
 
 pytestmark = pytest.mark.slow
 
@@ -115,6 +117,61 @@ async def test_a_postponed_event_is_shown_with_its_time_and_reason_wherever_peop
     code, told, _ = await say("why", said.rpartition(" ")[2])
     assert code == exits.OK
     assert f"waiting: postponed: quiet hours, due {when}" in " ".join(told.split())
+
+
+DENIED = """---
+bundle: {name: shut}
+providers: [{module: provider-shut, source: ./shut.py}]
+background_sessions: [{name: asked}]
+---
+"""
+SHUT = """
+from amplifier_core.llm_errors import AccessDeniedError
+
+class Shut:
+    name = "shut"
+    def get_info(self):
+        from amplifier_core import ProviderInfo
+        return ProviderInfo(id="shut", display_name="Shut")
+    async def list_models(self):
+        return []
+    def parse_tool_calls(self, response):
+        return []
+    async def complete(self, request, **options):
+        raise AccessDeniedError("not for you", provider="shut", status_code=403)
+
+async def mount(coordinator, config):
+    await coordinator.mount("providers", Shut(), name="shut")
+"""
+
+
+def test_an_event_that_is_refused_for_ever_is_shown_with_the_command_that_discards_it(
+    project: Path, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "bundle.md").write_text(DENIED, encoding="utf-8")
+    (project / "shut.py").write_text(SHUT, encoding="utf-8")
+    assert invoke(["trust", "--yes"]) == exits.OK
+    assert invoke(["trigger", "fire", "asked"]) == exits.OK
+    with forks.Popen(["up"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = next(each for each in process.stdout if "postponed until" in each)
+        found = re.search(r"See: amplifier why (\w{8}); discard it: amplifier (trigger drop \1)$", line)
+        assert found is not None, line
+        capsys.readouterr()
+        assert invoke(["ps"]) == exits.FAILED
+        said = "shut/asked: discard all that waits for it with: amplifier trigger drop shut/asked"
+        assert f"{said}\n" in capsys.readouterr().err
+        monkeypatch.chdir(home)
+        assert invoke(["ps"]) == exits.FAILED
+        assert f"{said} --folder {shlex.quote(str(project))}\n" in capsys.readouterr().err
+        assert invoke(["why", found[1]]) == exits.OK
+        told = f"Try what is postponed now: amplifier trigger retry {found[1]}. Discard it: amplifier {found[2]}\n"
+        assert told in capsys.readouterr().out
+        assert invoke(found[2].split()) == exits.OK
+        process.terminate()
+    capsys.readouterr()
+    assert invoke(["why", found[1]]) == exits.OK
+    assert "postponed now" not in capsys.readouterr().out
 
 
 def test_what_waits_is_shown_when_nothing_runs(background: Path, capsys: pytest.CaptureFixture[str]) -> None:
