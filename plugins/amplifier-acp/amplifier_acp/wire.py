@@ -12,6 +12,7 @@ import os
 import queue
 import threading
 from contextlib import suppress
+from select import select
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -119,10 +120,13 @@ class Wire:
         self._hand_over(None)
 
     def _read_piece(self) -> bytes:
-        try:
-            return os.read(self._reading, _CHUNK)
-        except OSError:
-            return b""
+        while True:
+            try:
+                return os.read(self._reading, _CHUNK)
+            except BlockingIOError:  # the editor may have set `O_NONBLOCK` for both sides
+                select((self._reading,), (), ())
+            except OSError:
+                return b""
 
     def _hand_over(self, line: bytes | LineTooLong | None) -> None:
         self._room.acquire()
@@ -133,7 +137,10 @@ class Wire:
             try:
                 left = memoryview(line)
                 while left and not self._is_broken:
-                    left = left[os.write(self._writing, left) :]
+                    try:
+                        left = left[os.write(self._writing, left) :]
+                    except BlockingIOError:  # the editor reads slowly
+                        select((), (self._writing,), ())
             except OSError:  # the editor is gone
                 self._is_broken = True
                 self._call(self._take, None)

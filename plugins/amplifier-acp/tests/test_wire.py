@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from amplifier_acp import wire as wires
-from amplifier_acp.wire import Wire
+from amplifier_acp.wire import LineTooLong, Wire
 
 if TYPE_CHECKING:
     import pytest
@@ -24,4 +24,24 @@ async def test_a_sender_goes_on_when_all_was_written_before_it_began_to_wait(mon
     await asyncio.wait_for(wire.drain(), 60)
     wire.close()
     for descriptor in (other, reading, writing):
+        os.close(descriptor)
+
+
+async def test_pipes_that_do_not_block_carry_everything() -> None:
+    (reading, theirs), (their_reading, writing) = os.pipe(), os.pipe()
+    for descriptor in (reading, writing):
+        os.set_blocking(descriptor, False)
+    taken: asyncio.Queue[bytes | LineTooLong | None] = asyncio.Queue()
+    wire = Wire(reading, writing, taken.put_nowait)
+    wire.start()
+    wire.send({"text": "x" * 1_000_000})
+    with os.fdopen(their_reading, "rb") as reader:
+        line = await asyncio.to_thread(reader.readline)  # the pipe was full in between
+        os.write(theirs, b"{}\n")
+        assert await asyncio.wait_for(taken.get(), 60) == b"{}"
+        os.close(theirs)
+        assert await asyncio.wait_for(taken.get(), 60) is None
+        wire.close()
+    assert len(line) == len('{"text":""}\n') + 1_000_000
+    for descriptor in (reading, writing):
         os.close(descriptor)
