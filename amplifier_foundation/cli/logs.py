@@ -65,7 +65,7 @@ async def logs(
         running = list_all_running() if name is not None else ()
         following = await Following.of(store, name, running, project_here())
         following.shows_tools, following.show = tools, timestamp
-        count = shown
+        count = shown if begin is None else min(shown, 1_000)
         while begin is not None and count < MOST and not await following.reaches(begin, count):
             count = max(1_000, 4 * count)
         past = [each for each in await following.read_new(count) if begin is None or each.at >= begin]

@@ -14,7 +14,7 @@ from amplifier_core import SessionEvent, TriggerEvent, TriggerType, load_plugins
 from amplifier_core.storage import Delivery, DurableStore, SessionRecord
 from amplifier_foundation import open_inbox
 from amplifier_foundation.cli import exits, invoke
-from amplifier_foundation.operations.history import Following
+from amplifier_foundation.operations.history import Following, HistoryEntry
 
 NOW = datetime.now(UTC)
 
@@ -165,6 +165,21 @@ async def test_since_shows_all_of_that_time_and_no_more(
     _, out, _ = await say("logs")
     assert out.count("\n") == 50
     assert (await say("logs", "old", "--since", "30m"))[2] == "No events in this time.\n"
+
+
+async def test_since_reads_no_more_than_that_time_needs(
+    store: DurableStore, say: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_new, asked = Following.read_new, []
+
+    async def ask(following: Following, count: int) -> list[HistoryEntry]:
+        asked.append(count)
+        return await read_new(following, count)
+
+    monkeypatch.setattr(Following, "read_new", ask)
+    await offered(store, "new", "a.py", refused="too new")
+    assert (await say("logs", "--since", "1h"))[1].count(" new ") == 1
+    assert asked == [1_000]
 
 
 async def test_a_name_is_that_of_this_folder_and_of_others_without_one_here(
