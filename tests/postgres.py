@@ -77,7 +77,7 @@ class Postgres:
         if account is not None:
             shutil.chown(folder, account)
         self._as_user: dict[str, str] = {} if account is None else {"user": account}
-        self._run("initdb", "-D", str(self.data), "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "-N")
+        self.run("initdb", "-D", str(self.data), "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "-N")
 
     @property
     def pid(self) -> int:
@@ -158,7 +158,7 @@ class Postgres:
 
     def execute(self, statement: str, *, database: str = "postgres") -> str:
         """Execute SQL as the superuser and return the rows, as psql prints them without a frame."""
-        return self._run("psql", "-XqAt", "-v", "ON_ERROR_STOP=1", "-d", self._own_dsn(database), "-c", statement)
+        return self.run("psql", "-XqAt", "-v", "ON_ERROR_STOP=1", "-d", self._own_dsn(database), "-c", statement)
 
     def _end(self) -> None:
         assert self._watcher is not None
@@ -184,7 +184,8 @@ class Postgres:
             time.sleep(0.02)
         raise TimeoutError((self.folder / "log").read_text())
 
-    def _run(self, program: str, *arguments: str) -> str:
+    def run(self, program: str, *arguments: str) -> str:
+        """Run a program of PostgreSQL in the server's folder and return its output. Raises `RuntimeError`."""
         done = subprocess.run(
             [_program(program), *arguments],
             cwd=self.folder,

@@ -333,3 +333,13 @@ def test_the_password_of_the_database_is_a_kept_key(site: Site) -> None:
         rules.write_text(before)
         with psycopg.connect(site.dsn, autocommit=True) as db:
             db.execute("SELECT pg_reload_conf()")
+
+
+def test_no_command_makes_an_empty_store_where_one_has_lost_its_tables(site: Site) -> None:
+    assert site.run("office", "session", "list").returncode == exits.OK
+    with psycopg.connect(site.dsn, autocommit=True) as db:
+        db.execute("SET client_min_messages = error; DROP SCHEMA amplifier CASCADE")
+        for command in (["session", "list"], ["up", "--once"]):
+            done = site.run("office", *command)
+            assert (done.returncode, "its tables are gone" in done.stderr) == (exits.TRY_AGAIN, True)
+        assert db.execute("SELECT FROM pg_namespace WHERE nspname = 'amplifier'").fetchall() == []

@@ -152,7 +152,9 @@ class PostgresAdministration:
     def restore(self, path: Path | None = None) -> Path:
         """Raise `StoreUnavailable`: PostgreSQL restores its own backups."""
         self._refuse(
-            "is restored with PostgreSQL's own tools: stop all hosts, then pg_restore --clean --if-exists FILE"
+            "is restored with PostgreSQL's own tools: stop all hosts, rename the schema (ALTER SCHEMA "
+            f"{self._settings.schema} RENAME TO {self._settings.schema}_before), then "
+            "pg_restore --single-transaction -d DATABASE FILE"
         )
 
     def salvage(self, path: Path | None = None) -> Salvaged:

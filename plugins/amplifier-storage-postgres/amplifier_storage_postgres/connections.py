@@ -22,7 +22,7 @@ from psycopg import sql
 from amplifier_core.errors import StoreError, StoreUnavailable
 from amplifier_core.process_forks import close_in_forks
 
-from .faults import AGAIN, closed_error, connect_error, lost_error, store_error
+from .faults import AGAIN, closed_error, connect_error, lost_error, replaced_error, store_error
 from .values import arguments
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from .settings import Settings
 
-_PERFORM = "SELECT @.perform(%s, %s, %s, %s::jsonb, %s::text[])"
+_PERFORM = """SELECT @.perform(%s, %s, %s, %s::jsonb, %s::text[]) FROM @.version
+    WHERE store = %s AND tableoid = %s"""
 IDLE_IN_TRANSACTION = 1.0
 """Seconds."""
 _PAUSE, _LONGEST_PAUSE = 0.02, 0.5
@@ -105,6 +106,8 @@ class Pool:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.identity: tuple[str, int] | None = None
+        """The id of the store, and that of its table `version`: writes go to no other. `migrate` sets it."""
         self._prefix = sql.Identifier(settings.schema).as_string() + "."
         self._closed = False
         self._begin()
@@ -133,13 +136,16 @@ class Pool:
     def write(self, work: str, given: Mapping[str, Any], texts: Sequence[str] = ()) -> Any:
         """Perform a write in a transaction and return its result; it is durable, or nothing is stored.
 
-        Raises as `read` does. A `StoreUnavailable` about a lost answer says that the write may be stored.
+        Raises as `read` does, and `StoreUnavailable` when another store has taken the place of the one that was opened.
+        A `StoreUnavailable` about a lost answer says that the write may be stored.
         """
         encoded = arguments(given)
         slot = self._take()
         try:
             slot.number += 1
-            return self._write(slot, (slot.name, slot.number, work, encoded, list(texts)))
+            return self._write(
+                slot, (slot.name, slot.number, work, encoded, list(texts), *(self.identity or (None, 0)))
+            )
         except Exception as error:
             raise self._translate(error) from error
         finally:
@@ -209,7 +215,8 @@ class Pool:
         end = time.monotonic() + self.settings.resolve_timeout
         while True:
             try:
-                return self._connect(slot).execute(query, values).fetchall()[0][0]
+                found = self._connect(slot).execute(query, values).fetchall()
+                break
             except StoreError:
                 if lost is None:  # nothing was sent
                     raise
@@ -223,6 +230,9 @@ class Pool:
                 raise lost_error(self.settings.place, lost or TimeoutError(), self.settings.resolve_timeout)
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
+        if not found:
+            raise replaced_error(self.settings.place)
+        return found[0][0]
 
     def _translate(self, error: Exception) -> Exception:
         return store_error(self.settings.place, error)

@@ -35,16 +35,19 @@ class LateWrite(Exception):
     """Report a write that came after a later one of its slot."""
 
 
-_RESTORE = "Restore a backup of the database, for example one of pg_dump"
+RESTORE = (
+    "Stop all hosts and restore a backup of the schema: rename what is left of it (ALTER SCHEMA … RENAME TO …), then "
+    "pg_restore --single-transaction -d DATABASE FILE"
+)
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 _UNAVAILABLE = {
     "28": "refuses this user. Check the user and the password of the connection string",
     "3D": "has no such database. Create it with: createdb",
-    "3F": "its schema is gone. Start the program again: that makes the tables",
+    "3F": f"its schema is gone. {RESTORE}",
     "42501": "the role may not do this. Grant it the right to create a schema, or make the schema for it",
-    "42P01": "its tables are gone. Start the program again: that makes them",
-    "42883": "its functions are gone. Start the program again: that makes them",
+    "42P01": f"its tables are gone. {RESTORE}",
+    "42883": f"its functions are gone. {RESTORE}",
     "25006": "takes no writes: it is a standby, or read-only (default_transaction_read_only). Connect to the primary "
     "server, or allow writes there",
     "53100": "its disk is full; what was acknowledged is kept. Free some space and try again",
@@ -82,12 +85,19 @@ def store_error(place: str, error: Exception) -> Exception:
 
 def damage_error(place: str, what: str) -> StoreDamaged:
     """Return the error for a damaged store; `what` completes "<place>: "."""
-    return StoreDamaged(place, f"{what}. {_RESTORE}")
+    return StoreDamaged(place, f"{what}. {RESTORE}")
 
 
 def closed_error(place: str) -> StoreUnavailable:
     """Return the error for a use after `close`."""
     return StoreUnavailable(place, "the store is closed. Open it again to use it")
+
+
+def replaced_error(place: str) -> StoreUnavailable:
+    """Return the error for a use of tables that are not those that were opened."""
+    return StoreUnavailable(
+        place, "was replaced by another store while in use. Stop everything that uses it, and start again"
+    )
 
 
 def lost_error(place: str, cause: Exception, seconds: float) -> StoreUnavailable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from psycopg import ProgrammingError
@@ -56,6 +57,8 @@ class Settings(NamedTuple):
     resolve_timeout: float
     projects: Mapping[str, str]
     place: str
+    folder: Path | None = None
+    """The data folder, where known stores are remembered."""
 
     def __repr__(self) -> str:
         return f"Settings({self.place})"
@@ -85,6 +88,7 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
         pool=given["pool"],
         projects=_projects(given["projects"]),
         place=_describe(dsn, given["schema"]),
+        folder=Path(config["folder"]) if config.get("folder") else None,
         **seconds,
     )
 
