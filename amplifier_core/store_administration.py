@@ -2,7 +2,8 @@
 
 A storage package offers it as the attribute `administer` of its factory: a function from the factory's configuration to
 a `StoreAdministration`. It does not open the store: check, restore and salvage are for stores that do not open. An open
-store may offer the same as its attribute `administration`.
+store may offer the same as its attribute `administration`. An administration may also offer `losses(backup)`, which
+returns the `RestoreLosses` of a restore, or None where it cannot tell.
 """
 
 from __future__ import annotations
@@ -69,6 +70,19 @@ class Compacted:
     before: int
     after: int
     free: int = 0
+
+
+@frozen
+class RestoreLosses:
+    """Count what a store has and a backup has not.
+
+    `handled` deliveries came to an end since the backup, where they wait or are missing. `waiting` deliveries and
+    `sessions` are missing in it; a session with fewer messages there counts, too.
+    """
+
+    handled: int
+    waiting: int
+    sessions: int
 
 
 @runtime_checkable

@@ -8,12 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from amplifier_core.errors import AmplifierError
+from amplifier_core.errors import AmplifierError, BundleNotFoundError
 
 from ..operations import running
 from ..operations.acting import record_act
-from ..operations.running import change_here, record_change
-from .app import person, project_here, storage_plugins, storage_setting, use_inbox, use_store
+from ..operations.running import Changed, change_here, record_change
+from .app import (
+    choose_bundle,
+    load_bundle_at,
+    person,
+    plugins_of,
+    project_here,
+    read_settings_here,
+    storage_plugins,
+    storage_setting,
+    use_inbox,
+    use_store,
+)
 from .loops import run_async
 
 if TYPE_CHECKING:
@@ -21,7 +32,7 @@ if TYPE_CHECKING:
 
     from amplifier_core.storage import SessionStore
 
-    from ..operations.running import Changed, Verb
+    from ..operations.running import Verb
 
 logger = logging.getLogger(__name__)
 
@@ -29,15 +40,22 @@ logger = logging.getLogger(__name__)
 def change_background_session(verb: Verb, name: str) -> list[Changed]:
     """Change the background session of that name, queue or id; return the changed ones.
 
-    Those of this folder come first, then those of others, on this host and on others. Raises `NothingRuns`,
-    `NoSuchBackgroundSession`, and `SessionConflict` for several to choose from.
+    Those of this folder come first, then those of others, on this host and on others. Where nothing runs, `pause` holds
+    from the next `up` on, for one of the bundle here. Raises `NothingRuns`, `NoSuchBackgroundSession`, and
+    `SessionConflict` for several to choose from.
     """
+    from ..background.asking import NothingRuns
     from ..sessions.storages import DEFAULT_STORAGE
 
     ctx = click.get_current_context()
-    if storage_setting() != DEFAULT_STORAGE and (found := run_async(_change_shared(ctx, verb, name))) is not None:
-        return found
-    changed = change_here(verb, name, first=project_here())
+    try:
+        if storage_setting() != DEFAULT_STORAGE and (found := run_async(_change_shared(ctx, verb, name))) is not None:
+            return found
+        changed = change_here(verb, name, first=project_here())
+    except NothingRuns:
+        if verb != "pause" or (paused := run_async(_pause_declared(ctx, name))) is None:
+            raise
+        return [paused]
     run_async(_record(ctx, verb, lambda store: record_change(store, person(), verb, changed)))
     return changed
 
@@ -54,6 +72,27 @@ async def _change_shared(ctx: click.Context, verb: Verb, name: str) -> list[Chan
                 raise
             return None  # it is told when the change cannot be recorded
         return await running.change_background_session(store, person(), verb, name, first=project_here())
+
+
+async def _pause_declared(ctx: click.Context, name: str) -> Changed | None:
+    """Pause a background session of the bundle of this folder before it is started; None without one of this name."""
+    from ..background.keys import queue_key
+    from ..background.lifecycle import save_wish
+    from ..paths import project_of
+
+    plugins = plugins_of(ctx)
+    try:
+        bundle = await load_bundle_at(choose_bundle(None, read_settings_here()), plugins, runs=False)
+    except BundleNotFoundError:
+        return None
+    project = project_of(bundle.base_path)
+    for queue in (queue_key(bundle.name, each.name) for each in bundle.background_sessions):
+        if name in (queue, queue.rpartition("/")[2]):
+            async with use_inbox(plugins) as store:
+                await save_wish(store, project, queue, "paused")
+                await record_change(store, person(), "pause", [Changed(project, queue)])
+            return Changed(project, queue)
+    return None
 
 
 def record_stop(owner: dict[str, Any]) -> None:

@@ -30,7 +30,10 @@ def restart(name: str) -> None:
 @click.command(epilog="Example: amplifier pause reviewer")
 @click.argument("name", shell_complete=complete_background_sessions)
 def pause(name: str) -> None:
-    """Pause the background session NAME: it accepts events and handles none, until `amplifier resume NAME`."""
+    """Pause the background session NAME: it accepts events and handles none, until `amplifier resume NAME`.
+
+    Where nothing runs, one of the bundle here is paused from its next start on.
+    """
     _change("pause", name, "is paused")
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from amplifier_core.storage import StoreAdministration, StoreUse
+    from amplifier_core.store_administration import RestoreLosses
 
 KEPT = 7
 """Backups made by hand that are kept in the store's folder of backups."""
@@ -113,21 +114,31 @@ def backup(ctx: click.Context, path: Path | None, keep: int, as_json: bool) -> N
 def restore(ctx: click.Context, path: Path | None, yes: bool, as_json: bool) -> None:
     """Put BACKUP, or the newest backup, in place of the store; the old store is kept beside it.
 
-    Nothing may use the store meanwhile: stop background sessions first.
+    Nothing may use the store meanwhile: stop background sessions first. What was handled since the backup is handled
+    again where it waits in the backup, or where a file watcher or a timer finds it anew: it is counted before the
+    question.
     """
     from ..sessions.lock import owner_lock
 
     administration = _administration(ctx)
     with owner_lock({"bundles": ["amplifier store restore"], "projects": [], "socket": ""}):
         source = path or next(iter(administration.backups()), None)
-        if source is not None and not confirm(f"Replace the store by {source}?", yes=yes):
-            return
+        losses: RestoreLosses | None = None
+        if source is not None:
+            if count := getattr(administration, "losses", None):  # a storage may offer it
+                losses = count(source)
+                _tell_losses(losses)
+            if not confirm(f"Replace the store by {source}?", yes=yes):
+                return
         kept = administration.restore(path)
     if as_json:
-        print_json("store.restore/1", {"backup": str(source), "replaced": str(kept)})
+        lost = asdict(losses) if losses is not None else None
+        print_json("store.restore/1", {"backup": str(source), "replaced": str(kept), "losses": lost})
     else:
         click.echo(f"restored {source}")
         click.echo(f"The store before it is kept: {kept}", err=True)
+        if losses is not None and losses.handled:
+            click.echo("Look before work is done again: amplifier pause NAME; amplifier up", err=True)
 
 
 @store.command(
@@ -179,6 +190,23 @@ def _administration(ctx: click.Context) -> StoreAdministration:
     from ..sessions.storages import open_administration
 
     return open_administration(plugins_of(ctx), read_settings_here().get("storage"))
+
+
+def _tell_losses(losses: RestoreLosses | None) -> None:
+    """Say what a restore would lose."""
+    if losses is None:
+        click.echo("What was handled since the backup, and what it lacks, is unknown.", err=True)
+        return
+    if losses.handled:
+        handled = plural(losses.handled, "event")
+        click.echo(
+            f"Handled since the backup: {handled}. Those that wait in it, and those of file watchers and timers, are "
+            f"handled again.",
+            err=True,
+        )
+    lacking = ((losses.waiting, "waiting event"), (losses.sessions, "session"))
+    if lacks := " and ".join(plural(count, noun) for count, noun in lacking if count):
+        click.echo(f"The backup lacks {lacks}, in whole or in part.", err=True)
 
 
 def _use_rows(uses: Iterable[StoreUse]) -> list[list[str]]:

@@ -13,8 +13,17 @@ import pytest
 
 from amplifier_foundation import load_bundle
 from amplifier_foundation.background import store_upkeep
+from amplifier_foundation.background.lifecycle import read_wish
 from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.cli.view import PlainLines, RunView
+from amplifier_foundation.paths import project_of
+from amplifier_storage_sqlite import open_sqlite
+
+BUNDLE = """---
+bundle: {name: echo}
+background_sessions: [{name: asked, instruction_template: x, triggers: [{module: trigger-manual}]}]
+---
+"""
 
 
 def statuses(running: Any) -> dict[str, str]:
@@ -103,6 +112,19 @@ async def test_ps_ends_with_1_while_one_does_not_work(state: str, running: Any, 
 def test_nothing_runs(command: str, home: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke([command, "asked"]) == exits.NOT_FOUND
     assert "nothing runs. Start something with: amplifier up BUNDLE" in capsys.readouterr().err
+
+
+def test_one_of_the_bundle_here_is_paused_before_it_starts(
+    project: Path, home: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "bundle.md").write_text(BUNDLE)
+    assert invoke(["pause", "nobody"]) == exits.NOT_FOUND
+    assert "nothing runs" in capsys.readouterr().err
+    assert invoke(["pause", "asked"]) == exits.OK
+    assert capsys.readouterr().err == "echo/asked is paused\n"
+    store = open_sqlite({"folder": home})
+    assert asyncio.run(read_wish(store, project_of(project), "echo/asked")) == "paused"
+    asyncio.run(store.close())
 
 
 def damage(path: Path) -> None:

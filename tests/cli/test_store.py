@@ -102,6 +102,31 @@ def test_a_backup_goes_where_it_is_told_and_never_over_a_file(told: Told, sessio
     assert session in told("session", "list")[1]
 
 
+def test_a_restore_counts_what_was_handled_since_and_what_the_backup_lacks(
+    told: Told, session: str, project: Path, home: Path
+) -> None:
+    queue = (
+        "background_sessions: [{name: clerk, instruction_template: x, triggers: [{module: trigger-manual}]}]\n---\nA"
+    )
+    (project / "bundle.md").write_text(BUNDLE.replace("---\nA", queue))
+    assert told("trigger", "fire", "clerk")[0] == exits.OK
+    assert told("store", "backup")[0] == exits.OK
+    assert told("up", "--once", "-q")[0] == exits.OK
+    assert told("trigger", "fire", "clerk")[0] == exits.OK
+    assert told("run", "more", "--resume", session, "--accept")[0] == exits.OK
+    code, _, err = told("store", "restore")
+    counts = "Handled since the backup: 1 event. Those that wait in it, and those of file watchers and timers, are"
+    lacks = r"The backup lacks 1 waiting event and 3 sessions, in whole or in part\.\n"  # of the event, of `up`, longer
+    assert (code, counts in err) == (exits.USAGE, True)
+    assert re.search(lacks, err)
+    found = data(told("store", "restore", "--yes", "--json"))
+    assert found["losses"] == {"handled": 1, "waiting": 1, "sessions": 3}
+    assert told("pause", "clerk")[2] == "echo/clerk is paused\n"
+    assert told("up", "--once", "-q")[0] == exits.OK
+    assert "clerk-" not in told("session", "list")[1]  # its event waits
+    assert told("store", "restore", "--yes")[2].startswith("Handled since") is False
+
+
 @pytest.mark.usefixtures("home", "session")
 def test_nothing_is_restored_unasked_or_while_background_sessions_run(told: Told, home: Path) -> None:
     told("store", "backup")
@@ -122,6 +147,12 @@ def test_a_damaged_store_is_checked_salvaged_and_replaced(told: Told, session: s
     assert "amplifier store salvage" in err
     code, out, _ = told("store", "check")
     assert (code, "amplifier store salvage" in out) == (exits.FAILED, True)
+    restored = Path(data(told("store", "salvage", "--json"))["path"])
+    assert (
+        "What was handled since the backup, and what it lacks, is unknown."
+        in told("store", "restore", str(restored))[2]
+    )
+    restored.unlink()
     found = data(told("store", "salvage", "--json"))
     assert (found["rows"]["messages"], found["rows"]["sessions"], found["lost"]) == (2, 1, [])
     assert told("store", "restore", found["path"], "--yes")[0] == exits.OK

@@ -66,24 +66,22 @@ def migrate(pool: Pool, *, copying: bool = False) -> None:
     if not copying:
         require_known(pool.settings, found.store, has_tables=bool(found.version))
     if not found.are_current:
-        _upgrade_alone(pool)
+        settings = pool.settings._replace(timeout=_LONGEST, lock_timeout=_LONGEST)
+        with connect(settings) as db:
+            try:
+                with db.transaction():
+                    db.execute("SET LOCAL idle_in_transaction_session_timeout = 60000")
+                    db.execute(
+                        "SELECT pg_advisory_xact_lock(hashtextextended('migrate ' || %s, 0))", (settings.schema,)
+                    )
+                    # read again: another process may have done it while this one waited for the lock
+                    _upgrade(pool, db, _read_tables(pool))
+            except psycopg.Error as error:
+                raise store_error(settings.place, error) from error
         found = _read_tables(pool, copying=copying)
     assert found.store is not None, "an upgrade gives the store its id"
     pool.identity = found.store, found.table
     remember(pool.settings, found.store)
-
-
-def _upgrade_alone(pool: Pool) -> None:
-    settings = pool.settings._replace(timeout=_LONGEST, lock_timeout=_LONGEST)
-    with connect(settings) as db:
-        try:
-            with db.transaction():
-                db.execute("SET LOCAL idle_in_transaction_session_timeout = 60000")
-                db.execute("SELECT pg_advisory_xact_lock(hashtextextended('migrate ' || %s, 0))", (settings.schema,))
-                # read again: another process may have done it while this one waited for the lock
-                _upgrade(pool, db, _read_tables(pool))
-        except psycopg.Error as error:
-            raise store_error(settings.place, error) from error
 
 
 def check_version(pool: Pool) -> None:

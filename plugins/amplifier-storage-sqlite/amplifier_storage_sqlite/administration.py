@@ -25,6 +25,8 @@ from .values import unplain
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from amplifier_core.store_administration import RestoreLosses
+
 PROBED = 16 * 1024 * 1024
 """Bytes of the largest file that a probe checks completely; the check takes a tenth of a second."""
 STEP = 256
@@ -126,6 +128,12 @@ class SqliteAdministration:
     def backups(self) -> list[Path]:
         """Return the backups in the folder beside the store, the newest first; those of a wrong clock, ahead, last."""
         return backups_of(self.path)
+
+    def losses(self, backup: Path) -> RestoreLosses | None:
+        """Return what a restore of `backup` would lose; None where it or the store is not there or unreadable."""
+        from .losses import count_losses  # not at import: every process that uses a store imports this module
+
+        return count_losses(self.path, backup, self._busy_timeout)
 
     def restore(self, path: Path | None = None) -> Path:
         """Put a checked copy of a backup in place of the store, which is kept as `NAME.replaced-TIME`.

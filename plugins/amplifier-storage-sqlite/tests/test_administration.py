@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sqlite3
 import stat
@@ -18,10 +19,11 @@ import pytest
 from amplifier_core.documents import DocumentChange
 from amplifier_core.errors import BackupNotFound, StoreConflict, StoreDamaged, StoreUnavailable
 from amplifier_core.storage import SessionRecord, StoreAdministration, administration_of
-from amplifier_core.store_administration import compactions
+from amplifier_core.store_administration import RestoreLosses, compactions
 from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_storage_sqlite import administer_sqlite, open_sqlite
 from amplifier_storage_sqlite.administration import SqliteAdministration, _uses
+from amplifier_storage_sqlite.schema import MIGRATIONS, upgrade
 
 if TYPE_CHECKING:
     from amplifier_storage_sqlite.store import SqliteStore
@@ -333,3 +335,35 @@ async def test_a_file_that_became_damaged_fails_the_quick_look(store: SqliteStor
         file.write(b"\xff" * 4096 * 8)
     with pytest.raises(StoreDamaged):
         store.administration.probe()
+
+
+async def test_a_restore_knows_what_it_would_lose(path: Path, administration: SqliteAdministration) -> None:
+    store = open_sqlite({"path": path})
+    await _fill(store, 2)
+    event = TriggerEvent(TriggerType.CUSTOM, "x")
+    for _ in range(3):
+        await store.enqueue("/p", "queue", "t", event)
+    backup = administration.backup()
+    assert administration.losses(backup) == RestoreLosses(0, 0, 0)
+    for _ in range(2):
+        claimed = await store.claim("/p", "queue", owner="me", lease=60.0, session_id="s0")
+        assert claimed is not None
+        await store.commit(claimed)
+    await store.enqueue("/p", "queue", "t", event)
+    await store.create(SessionRecord("later"))
+    await store.append("s0", [{}], at=10)
+    await store.close()
+    assert administration.losses(backup) == RestoreLosses(handled=2, waiting=1, sessions=2)
+    assert administration.losses(path.with_name("missing.db")) is None
+    before = sorted(path.parent.rglob("*"))
+    administration.losses(backup)
+    assert sorted(path.parent.rglob("*")) == before
+
+
+def test_the_losses_are_known_for_a_backup_of_any_earlier_version(path: Path, tmp_path: Path) -> None:
+    asyncio.run(open_sqlite({"path": path}).close())
+    for version in range(1, len(MIGRATIONS)):
+        old = tmp_path / f"{version}.db"
+        with closing(sqlite3.connect(old, isolation_level=None)) as db:
+            upgrade(db, stop=version)
+        assert administer_sqlite({"path": path}).losses(old) == RestoreLosses(0, 0, 0), version
