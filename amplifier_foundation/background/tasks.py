@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
+
+from amplifier_core.cancellation import as_failure
+
+from ..spawning.stalls import stack_of_task
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Sequence
 
 logger = logging.getLogger(__name__)
+
+given_up: set[asyncio.Task[None]] = set()
+"""Tasks that go on although they were cancelled: nobody waits for them, and only their own end takes them away."""
 
 
 @asynccontextmanager
@@ -40,19 +48,55 @@ async def end_task(task: asyncio.Task[None], grace: float) -> None:
         logger.error("a background session ended badly: %s", task.exception())
 
 
-async def see_through(task: asyncio.Task[None]) -> BaseException | None:
+async def run_apart(work: Coroutine[Any, Any, None], name: str, patience: float) -> None:
+    """Run the `work` of a module in a task called `name`; raise what it raises, an exit as a `PluginError`.
+
+    A task that goes on `patience` seconds after its cancellation is given up: the log says where it waits.
+    """
+
+    async def run() -> None:
+        try:
+            await work
+        except BaseException as raised:
+            if (failure := as_failure(raised)) is raised:
+                raise
+            raise failure from raised
+
+    task = asyncio.create_task(run(), name=name)
+    try:
+        failure = await see_through(task, patience)
+    finally:
+        if not task.done():
+            given_up.add(task)
+            task.add_done_callback(_forget)
+            where = stack_of_task(task)
+            logger.warning("%s goes on although it was cancelled, and is given up: %s", name, where)
+    if failure is not None:
+        raise failure
+
+
+def _forget(task: asyncio.Task[None]) -> None:
+    given_up.discard(task)
+    if not task.cancelled():
+        task.exception()  # else asyncio logs it
+
+
+async def see_through(task: asyncio.Task[None], patience: float = math.inf) -> BaseException | None:
     """Wait for the end of a task, and return its failure; None if it was cancelled.
 
-    A cancellation meanwhile cancels the task, and is raised after its end, in place of its failure.
+    A cancellation meanwhile cancels the task, and is raised after its end, in place of its failure, or after
+    `patience` seconds.
     """
+    loop = asyncio.get_running_loop()
     try:
         await asyncio.wait({task})
     except asyncio.CancelledError:
         task.cancel()
-        while not task.done():
+        ends = loop.time() + patience
+        while not task.done() and (left := ends - loop.time()) > 0:
             with suppress(asyncio.CancelledError):
-                await asyncio.wait({task})
-        if not task.cancelled() and (failure := task.exception()) is not None:
+                await asyncio.wait({task}, timeout=left)
+        if task.done() and not task.cancelled() and (failure := task.exception()) is not None:
             logger.debug("a task that was cancelled has failed", exc_info=failure)
         raise
     return None if task.cancelled() else task.exception()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.errors import AmplifierError, TriggerConfigError, UnknownName
+from amplifier_core.eager import Waiting, start
+from amplifier_core.errors import AmplifierError, TriggerConfigError, TriggerError, UnknownName
+from amplifier_core.raised import describe_raised
+from amplifier_core.time_limits import finish
 from amplifier_core.utils.secrets import redact_text
 
 from ..bundle.trigger_check import make_registered
@@ -16,12 +19,12 @@ from .hosts.sharing import alone
 from .keys import key_on_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from amplifier_core.loader import ModuleLoader
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import DurableStore
-    from amplifier_core.triggers import TriggerContext, TriggerSource
+    from amplifier_core.triggers import TriggerContext, TriggerEvent, TriggerSource
 
     from ..bundle.background_config import TriggerConfig
 
@@ -69,8 +72,20 @@ async def make_trigger(
     except AmplifierError:
         raise
     except Exception as error:
-        raise TriggerConfigError(module, "", f"{type(error).__name__}: {error}") from error
+        text = f"ValueError: {error}" if type(error) is ValueError else describe_raised(error)
+        raise TriggerConfigError(module, "", text) from error
     return trigger
+
+
+def open_stream(trigger: TriggerSource, module: str) -> AsyncIterator[TriggerEvent]:
+    """Return the events of a trigger's watch. Raises `TriggerError` for a `watch` that is no asynchronous generator."""
+    stream: Any = trigger.watch()
+    if hasattr(stream, "__aiter__"):
+        return aiter(stream)
+    if isinstance(stream, CoroutineType):
+        stream.close()
+    kind = type(stream).__name__
+    raise TriggerError(module, f"its watch returns {kind}: write `async def watch` with a yield in it")
 
 
 def url_of(trigger: TriggerSource) -> str:
@@ -120,8 +135,9 @@ async def _mount_trigger(
 
 async def stop_trigger(trigger: TriggerSource) -> None:
     """Stop a trigger; a failing or hanging one is logged and left."""
+    name = type(trigger).__name__
     try:
-        async with asyncio.timeout(STOP_TIME_LIMIT):
-            await trigger.stop()
+        if isinstance(stopping := start(trigger.stop()), Waiting):
+            await finish(stopping, STOP_TIME_LIMIT, "its stop", f"trigger {name}")
     except Exception as error:
-        logger.warning("trigger %s did not stop: %s: %s", type(trigger).__name__, type(error).__name__, error)
+        logger.warning("trigger %s did not stop: %s: %s", name, type(error).__name__, error)

@@ -7,6 +7,7 @@ import logging
 from contextlib import suppress
 from dataclasses import field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +15,20 @@ from amplifier_core.cancellation import as_failure
 from amplifier_core.clock import sleep_until
 from amplifier_core.errors import QueueFull, StaleEpoch, StoreUnavailable, TriggerConfigError, TriggerError, UnknownName
 from amplifier_core.frozen import slotted
+from amplifier_core.raised import describe_raised
 from amplifier_core.triggers import TriggerContext, TriggerEvent
 from amplifier_core.utils.secrets import redact_text
 
 from ..sessions.documents import find_documents
 from .accepting import accept
 from .keys import key_on_host
-from .log_events import TRIGGER_ERROR
-from .tasks import first_cause
-from .trigger_making import is_local, make_trigger, stop_trigger, take_over_state, url_of
+from .tasks import first_cause, run_apart
+from .trigger_errors import emit_trigger_error
+from .trigger_making import is_local, make_trigger, open_stream, stop_trigger, take_over_state, url_of
+from .yielded import check_event
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
-    from datetime import datetime
 
     from amplifier_core.triggers import TriggerSource
 
@@ -46,6 +48,8 @@ LONGEST_PAUSE = 60.0
 """Seconds between two tries of a failing trigger, at most."""
 ENDING = 1.0
 """Seconds for `watch` to end after `stop`."""
+CLEANUP = 7.0
+"""Seconds for a cancelled watch to end, its `stop` included; then it is given up."""
 
 
 class LeadershipLost(Exception):
@@ -69,6 +73,8 @@ class Watch:
     _is_held: bool = False
     _trigger: TriggerSource | None = None
     _prepared: TriggerSource | None = None
+    _run: object = field(default_factory=object)
+    """Another one for each watch: what an earlier one still yields, saves or reports does not count."""
 
     async def prepare(self) -> None:
         """Make the trigger of the first watch; `run` tells of one that cannot be made, and tries again.
@@ -85,7 +91,7 @@ class Watch:
 
     async def _make_trigger(self) -> TriggerSource:
         """Make the trigger, bound to its stored state. Raises `UnknownName`, `TriggerConfigError`, `TriggerError`."""
-        state = await self._read_state()
+        run, state = self._run, await self._read_state()
         context = TriggerContext(
             name=self.name,
             working_dir=Path(self.background.project),
@@ -93,8 +99,8 @@ class Watch:
             documents=find_documents(self.engine.store, self.background.project),
             clock=self.engine.clock,
             state=state,
-            saver=self._save,
-            reporter=self._report,
+            saver=partial(self._save, run),
+            reporter=partial(self._report, run),
             own_writes=self.engine.files.own_writes((self.background.project, self.background.queue)),
         )
         engine = self.engine
@@ -107,7 +113,8 @@ class Watch:
             return state
         return await take_over_state(store, project, self.name, key)
 
-    async def _save(self, state: Mapping[str, Any], *, merge: bool = False) -> None:
+    async def _save(self, run: object, state: Mapping[str, Any], *, merge: bool = False) -> None:
+        self._require_current(run)
         await self.engine.store.save_trigger_state(self.background.project, self._state_key, state, merge=merge)
 
     @property
@@ -125,9 +132,16 @@ class Watch:
         """The leadership that this trigger waits for; None: it always runs here."""
         return None if self._is_local else self.engine.leadership
 
-    def _report(self, problem: str | None) -> None:
+    def _require_current(self, run: object) -> None:
+        """Raise `TriggerError` in a watch that was given up."""
+        if run is not self._run:
+            raise TriggerError(self.declared.module, "its watch was cancelled and is given up")
+
+    def _report(self, run: object, problem: str | None) -> None:
         """Show the trigger's own problem, beside its failures: being ready does not end it."""
         component = f"{self.name} itself"
+        if run is not self._run:
+            return
         if problem:
             self.engine.report_problem(self.background, component, "degraded", problem)
         else:
@@ -135,6 +149,8 @@ class Watch:
 
     async def run(self) -> None:
         """Watch until the background session stops; after each failure, try again, with growing pauses.
+
+        A watch that goes on although it was cancelled is given up: from then on, nothing that it does counts.
 
         A mistake of the configuration is not tried again, unless the trigger worked with the same configuration before:
         then something else has changed.
@@ -166,26 +182,39 @@ class Watch:
                 self.armed.set()
 
     async def _watch_once(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                leading = group.create_task(self._follow_leadership())
+                await run_apart(self._watch(self._run), f"trigger {self.name}", CLEANUP)
+                leading.cancel()
+        finally:
+            self._forget_trigger(self._run)
+            self._run = object()
+
+    def _forget_trigger(self, run: object) -> None:
+        if run is self._run:
+            self._report(run, None)
+            self._trigger, self._is_ready = None, False
+
+    async def _watch(self, run: object) -> None:
         trigger = self._prepared if self._prepared is not None else await self._make_trigger()
+        self._require_current(run)
         self._trigger, self._prepared = trigger, None
         async with asyncio.TaskGroup() as group:
-            announcing = group.create_task(self._announce(trigger), name=f"trigger {self.name}")
-            leading = group.create_task(self._follow_leadership())
-            stream = aiter(trigger.watch())
+            announcing = group.create_task(self._announce(trigger, run), name=f"trigger {self.name}")
+            stream = open_stream(trigger, self.declared.module)
             try:
-                await self._store_events(stream, group)
+                await self._store_events(stream, group, run)
             finally:
                 announcing.cancel()
-                leading.cancel()
-                self._trigger, self._is_ready = None, False
-                self._report(None)
+                self._forget_trigger(run)
                 await stop_trigger(trigger)
                 with suppress(AttributeError):
                     await stream.aclose()  # type: ignore[attr-defined]  # generators have it, other iterators need not
         if not self._is_ending:
             raise TriggerError(self.declared.module, "it ended without being stopped")
 
-    async def _store_events(self, stream: AsyncIterator[TriggerEvent], group: asyncio.TaskGroup) -> None:
+    async def _store_events(self, stream: AsyncIterator[TriggerEvent], group: asyncio.TaskGroup, run: object) -> None:
         """Store each event before the next is asked for, until the stream ends or the background session stops.
 
         A generator gets `StoreUnavailable` at its `yield` for an event that was not stored: it may go on without it.
@@ -193,8 +222,8 @@ class Watch:
         try:
             event = await anext(stream)
             while True:
-                if not isinstance(event, TriggerEvent):
-                    raise TriggerError(self.declared.module, f"it yields {type(event).__name__}, not TriggerEvent")
+                self._require_current(run)
+                check_event(self.declared.module, event)
                 try:
                     if not await self._take_place(event, group):
                         return
@@ -254,6 +283,9 @@ class Watch:
 
     async def stand_by(self) -> None:
         """Let the trigger say that its background session is stopped, if it has a `stand_by`, until `stop`."""
+        await run_apart(self._stand_by(), f"stand_by of trigger {self.name}", CLEANUP)
+
+    async def _stand_by(self) -> None:
         try:
             trigger = await self._make_trigger()
             stand_by = getattr(trigger, "stand_by", None)
@@ -291,7 +323,7 @@ class Watch:
         return bool(getattr(self._trigger, "fires_by_clock", False))
 
     async def stop(self) -> None:
-        """Stop the trigger; cancel it if it goes on, and log its name if it still does."""
+        """Stop the trigger; cancel it if it goes on. `run` gives up one that still does."""
         self.stopping = True
         watching = self._trigger is not None
         if self._trigger is not None:
@@ -300,13 +332,12 @@ class Watch:
             if watching:
                 await asyncio.wait({self.task}, timeout=ENDING)
             self.task.cancel()
-            _, going_on = await asyncio.wait({self.task}, timeout=ENDING)
-            if going_on:
-                logger.warning("trigger %s goes on although it was cancelled, and holds up the end", self.name)
+            await asyncio.wait({self.task}, timeout=ENDING)
 
-    async def _announce(self, trigger: TriggerSource) -> None:
+    async def _announce(self, trigger: TriggerSource, run: object) -> None:
         ready = getattr(trigger, "ready", None)
         await (ready() if ready is not None else asyncio.sleep(0))
+        self._require_current(run)
         self._is_ready = self._has_worked = True
         self.engine.clear_problem(self.background, self.name)
         facts = {"module": self.declared.module, "url": url_of(trigger)}
@@ -315,7 +346,7 @@ class Watch:
 
     async def _pause_after(self, cause: Exception, failures: int) -> bool:
         """Report a failure; return whether to try again, after a random pause of up to a minute."""
-        config, text = self.background.config, redact_text(str(cause)) or type(cause).__name__
+        config, text = self.background.config, redact_text(describe_raised(cause))
         is_mistake = isinstance(cause, (TriggerConfigError, UnknownName)) and not self._has_worked
         restarts = config.restart_on_failure and config.max_restarts > 0 and not is_mistake
         pause = self.engine.backoff(failures, base=0.5, cap=LONGEST_PAUSE) if restarts else 0.0
@@ -330,7 +361,8 @@ class Watch:
         logger.warning(
             "trigger %s failed%s: %s", self.name, f"; tried again in {pause:.1f} s" if restarts else "", text
         )
-        await self._emit_error(cause, text, next_try)
+        error = {"trigger": self.name, "module": module, "error": text, "error_type": type(cause).__name__}
+        await emit_trigger_error(self.engine, self.background, error, next_try)
         if next_try is not None:
             self.background.restart_count += 1
             await sleep_until(self.engine.clock, next_try)
@@ -343,22 +375,6 @@ class Watch:
         place = bundle.places.get(("background_sessions", self.background.config.name, str(number))) if bundle else None
         return f"{place}: " if place is not None else ""
 
-    async def _emit_error(self, cause: Exception, text: str, next_try: datetime | None) -> None:
-        background = self.background
-        data = {
-            "session_id": background.session_id,
-            "session_name": background.config.name,
-            "queue": background.queue,
-            "project": background.project,
-            "trigger": self.name,
-            "module": self.declared.module,
-            "error": text,
-            "error_type": type(cause).__name__,
-            "next_try": next_try.isoformat() if next_try else None,
-        }
-        with suppress(StoreUnavailable):  # the problem is in the status all the same
-            await self.engine.router.emit(TRIGGER_ERROR, data, background.session_id, project=background.project)
-
     async def _wait_for_store(self, problem: str) -> None:
         """Return when the store can be written again."""
         self._is_waiting_for_store = True
@@ -368,7 +384,7 @@ class Watch:
                 self.engine.notify("store_failed", self.background, error=problem)
                 await self.engine.clock.sleep(STORE_PAUSE)
                 try:
-                    await self._save(await self._read_state())
+                    await self._save(self._run, await self._read_state())
                 except StoreUnavailable as error:
                     problem = str(error)
                 else:

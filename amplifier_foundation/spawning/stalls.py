@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from contextlib import contextmanager, suppress
+from inspect import isasyncgen
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -110,10 +112,13 @@ def stack_of_task(task: asyncio.Task[Any]) -> str:
     calls: list[str] = []
     awaited: Any = task.get_coro()
     while awaited is not None:
-        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
-        if frame is not None:
-            calls.append(_describe_call(frame))
-        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+        for prefix, awaits in (("cr", "cr_await"), ("gi", "gi_yieldfrom"), ("ag", "ag_await")):
+            if (frame := getattr(awaited, f"{prefix}_frame", None)) is not None:
+                calls.append(_describe_call(frame))
+                awaited = getattr(awaited, awaits)
+                break
+        else:  # a step of an asynchronous generator does not tell whose it is
+            awaited = next(filter(isasyncgen, gc.get_referents(awaited)), None)
     return " < ".join(calls[: -MOST_CALLS - 1 : -1])
 
 

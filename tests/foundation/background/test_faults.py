@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
@@ -11,17 +12,27 @@ from typing import Any, cast
 
 import pytest
 
-from amplifier_core import AmplifierSession, StoreUnavailable, TriggerConfigError, TriggerEvent, hookimpl
+from amplifier_core import (
+    AmplifierSession,
+    StoreUnavailable,
+    TriggerConfigError,
+    TriggerContext,
+    TriggerError,
+    TriggerEvent,
+    TriggerType,
+    hookimpl,
+)
 from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore
 from amplifier_core.testing import VirtualClock
-from amplifier_foundation import BackgroundSessionManager, EventRouter, load_bundle
+from amplifier_foundation import BackgroundSessionManager, EventRouter, PreparedBundle, load_bundle
 from amplifier_foundation.background import starting as starting_module
 from amplifier_foundation.background import trigger_making
 from amplifier_foundation.background import watch as watch_module
+from amplifier_foundation.background.tasks import given_up
 from amplifier_foundation.sessions.history import turn_starts
 
-from .bench import FedTrigger, events_of
+from .bench import FedTrigger, events_of, raised_by_feed
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +58,7 @@ async def test_restart_on_failure(open_bench: OpenBench) -> None:
         broken.fail("the disk is gone")
         await bench.until("trigger_failed")
         row = bench.manager.get_status(session_id)
-        assert (row["status"], row["reason"]) == ("degraded", "the disk is gone")
+        assert (row["status"], row["reason"]) == ("degraded", raised_by_feed("the disk is gone"))
         await bench.until("armed", count=2, step=1)
         assert bench.trigger is not broken
         bench.trigger.feed(1)
@@ -71,7 +82,7 @@ async def test_a_failed_trigger_is_an_event_that_others_can_follow(open_bench: O
         "project": told.data["project"],
         "trigger": "family/queue/trigger-fed#1",
         "module": "trigger-fed",
-        "error": "the disk is gone",
+        "error": raised_by_feed("the disk is gone"),
         "error_type": "OSError",
         "next_try": told.data["next_try"],
     }
@@ -87,7 +98,7 @@ async def test_a_trigger_that_goes_on_failing_is_tried_again_for_good(
             bench.trigger.fail("still gone")
             await bench.until("trigger_failed", count=failure)
             row = bench.manager.get_status(session_id)
-            assert (row["status"], row["reason"]) == ("degraded", "still gone")
+            assert (row["status"], row["reason"]) == ("degraded", raised_by_feed("still gone"))
             pause = bench.told("trigger_failed", "next_try")[-1] - bench.clock.now()
             assert pause.total_seconds() <= 60
             await bench.until("armed", count=failure + 1, step=5)
@@ -227,6 +238,11 @@ class Stubborn:
     """A trigger that does what its configuration says is wrong with it."""
 
     release: asyncio.Event
+    made: list[Stubborn]
+
+    def bind(self, context: TriggerContext) -> None:
+        self.context = context
+        self.made.append(self)
 
     def configure(self, config: Mapping[str, Any]) -> None:
         self.fault = config.get("fault")
@@ -242,9 +258,12 @@ class Stubborn:
             try:
                 await asyncio.sleep(3600 if self.fault != "wrong" else 0)
             except asyncio.CancelledError:
-                if self.fault == "swallows":
-                    await self.release.wait()
-                raise
+                if self.fault != "swallows":
+                    raise
+                while not self.release.is_set():
+                    with suppress(asyncio.CancelledError):
+                        await self.release.wait()
+                yield TriggerEvent(TriggerType.CUSTOM, "trigger-stubborn", data={"n": 1})
             yield {"not": "an event"}  # type: ignore[misc]
 
     async def stop(self) -> None:
@@ -257,7 +276,7 @@ class Stubborn:
 @pytest.fixture
 def stubborn(plugins: Plugins) -> Callable[[str], dict[str, Any]]:
     """Return the fields of a background session whose trigger has a fault."""
-    Stubborn.release = asyncio.Event()
+    Stubborn.release, Stubborn.made = asyncio.Event(), []
 
     class Offers:
         @hookimpl
@@ -297,7 +316,8 @@ async def test_a_trigger_that_cannot_be_armed_is_tried_again(
         session_id = await bench.start(**stubborn("unready"))
         await bench.until("trigger_failed", count=4, step=1)
         row = bench.manager.get_status(session_id)
-        assert (row["status"], row["reason"]) == ("degraded", "no such device")
+        assert row["status"] == "degraded"
+        assert re.fullmatch(rf"OSError: no such device \({re.escape(__file__)}:\d+\)", row["reason"])
 
 
 @pytest.mark.parametrize("fault", ["hangs", "raises", "ignores"])
@@ -318,19 +338,76 @@ async def test_a_trigger_that_does_not_stop_is_left_behind_and_told(
     assert ("trigger Stubborn did not stop" in caplog.text) is (fault != "ignores")
 
 
-async def test_a_trigger_that_swallows_its_cancellation_is_named(
+async def test_a_trigger_that_swallows_its_cancellation_is_given_up_and_its_later_events_do_not_count(
     open_bench: OpenBench,
     stubborn: Callable[[str], dict[str, Any]],
+    make_bundle: Callable[..., PreparedBundle],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(watch_module, "ENDING", 0.01)
+    monkeypatch.setattr(watch_module, "CLEANUP", 0.01)
+    fed = {"name": "fed", "triggers": [{"module": "trigger-fed"}]}
     async with open_bench() as bench:
-        stopping = asyncio.create_task(bench.manager.stop(await bench.start(**stubborn("swallows"))))
-        while "goes on although it was cancelled" not in caplog.text:
-            await asyncio.sleep(0.001)
+        old = await bench.start(**stubborn("swallows"))
+        await bench.manager.reconcile(
+            make_bundle("family", background_sessions=[{"name": "queue", **stubborn("")}, fed])
+        )
+        assert bench.statuses() == {"queue": "running", "fed": "running"}
+        [told] = [each for each in caplog.messages if "goes on although it was cancelled, and is given up" in each]
+        assert told.startswith("trigger family/queue/trigger-stubborn#1 goes on")
+        assert f"watch ({__file__}:" in told
+        assert old not in bench.manager.get_status()
+        [left] = given_up
         Stubborn.release.set()
-        assert await stopping
+        await asyncio.wait({left})
+        with pytest.raises(TriggerError, match="its watch was cancelled and is given up"):
+            await Stubborn.made[0].context.save_state({"n": 1})
+        Stubborn.made[0].context.report("nobody asks any more")
+        assert bench.statuses() == {"queue": "running", "fed": "running"}
+        assert (await bench.deliveries(), given_up) == ([], set())
+
+
+async def test_a_trigger_that_swallows_every_cancellation_holds_up_no_end(
+    open_bench: OpenBench,
+    stubborn: Callable[[str], dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watch_module, "ENDING", 0.01)
+    monkeypatch.setattr(watch_module, "CLEANUP", 0.01)
+    async with open_bench() as bench:
+        await bench.start(**stubborn("swallows"))
+        bench.manager.interrupt()
+        await bench.manager.stop_all(grace=0.0)
+        assert bench.statuses() == {"queue": "stopped"}
+        [left] = given_up
+        Stubborn.release.set()
+        await asyncio.wait({left})
+
+
+async def test_a_stopped_trigger_whose_stand_by_swallows_its_cancellation_is_given_up(
+    open_bench: OpenBench, stubborn: Callable[[str], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_module, "ENDING", 0.01)
+    monkeypatch.setattr(watch_module, "CLEANUP", 0.01)
+    stands_by = asyncio.Event()
+
+    async def stand_by(_: Stubborn) -> None:
+        stands_by.set()
+        while not Stubborn.release.is_set():
+            with suppress(asyncio.CancelledError):
+                await Stubborn.release.wait()
+
+    monkeypatch.setattr(Stubborn, "stand_by", stand_by, raising=False)
+    async with open_bench() as bench:
+        await bench.start(**stubborn(""))
+        await bench.manager.change("queue", "stopped")
+        await stands_by.wait()
+        await bench.manager.change("queue", "running")
+        assert bench.statuses() == {"queue": "running"}
+        [left] = given_up
+        Stubborn.release.set()
+        await asyncio.wait({left})
 
 
 async def test_a_trigger_that_yields_what_is_no_event_is_told_so(
@@ -559,7 +636,7 @@ async def test_a_failed_trigger_stays_failed_when_the_store_works_again(
         await bench.manager.fire("queue")
         await bench.until("completed", step=1)
         row = bench.manager.get_status(session_id)
-        assert (row["status"], row["reason"]) == ("failed", "gone")
+        assert (row["status"], row["reason"]) == ("failed", raised_by_feed("gone"))
 
 
 async def test_a_lease_that_cannot_be_renewed_once_ends_no_session(

@@ -37,7 +37,7 @@ from amplifier_foundation.cli import exits
 from amplifier_foundation.cli.exits import exit_code
 from tests.foundation.shelf import Shelf
 
-from .bench import FedTrigger, events_of
+from .bench import FedTrigger, events_of, raised_by_feed
 
 OpenBench = Callable[..., Any]
 Held = list[dict[str, Any]]
@@ -267,7 +267,7 @@ async def test_every_state_is_told_to_who_subscribes(open_bench: OpenBench) -> N
         told = [(await anext(news)).data for _ in range(4)]
     assert [(each["status"], each["reason"]) for each in told] == [
         ("running", ""),
-        ("failed", "the disk is gone"),
+        ("failed", raised_by_feed("the disk is gone")),
         ("stopping", ""),
         ("stopped", ""),
     ]
