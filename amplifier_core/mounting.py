@@ -14,6 +14,7 @@ from .credentials import KeyUnusable, describe_missing, find_broken_key
 from .eager import Waiting, is_awaitable, start
 from .frozen import frozen
 from .loader import ModuleLoader, attach_loader, call_mount, detach_loader, module_failure_reason
+from .raised import describe_raised, find_place
 from .time_limits import finish
 from .undoing import MountSteps, current_mount, find_replaced, take_back
 from .utils.plan_secrets import hide_secrets_of
@@ -95,8 +96,8 @@ class Mounting:
             except (Exception, SystemExit, asyncio.CancelledError) as raised:
                 if not isinstance(error := as_failure(raised), Exception):
                     raise
-                logger.warning("on_session_ready of module '%s' failed: %s", module_id, error)
-                failure = {"module_id": module_id, "error": str(error)}
+                logger.warning("on_session_ready of module '%s' failed: %s", module_id, _describe(error))
+                failure = {"module_id": module_id, "error": _describe(error)}
                 self._untold.append((events.MODULE_ON_SESSION_READY_FAILED, failure))
         self._coordinator.mounting = ""
         return self._untold
@@ -113,7 +114,7 @@ class Mounting:
             if not isinstance(error := as_failure(raised), Exception):
                 raise
             redact_error(error)
-            raise RuntimeError(f"Cannot initialize without {title}: {error}") from error
+            raise RuntimeError(f"Cannot initialize without {title}: {_describe(error)}") from error
 
     async def _mount_optional(self, kind: str, entry: dict[str, Any], mounted: set[Any], *, strict: bool) -> None:
         mount = MountSteps()
@@ -135,7 +136,7 @@ class Mounting:
             self._note_failure(kind, entry, error)
             if strict:
                 name = entry.get("module") if isinstance(entry, dict) else entry
-                raise RuntimeError(f"Cannot initialize without {kind} '{name}': {error}") from error
+                raise RuntimeError(f"Cannot initialize without {kind} '{name}': {_describe(error)}") from error
         else:
             steps = mount.end()
             if kind == "tool":
@@ -154,9 +155,10 @@ class Mounting:
     def _note_failure(self, kind: str, entry: Any, error: Exception) -> None:
         entry = entry if isinstance(entry, dict) else {}
         module_id = str(entry.get("module") or "?")
-        self.failures.append(LoadFailure(kind, module_id, str(error), getattr(error, "lacks_key", False)))
-        logger.warning("%s '%s' was not mounted: %s", kind, module_id, error)
-        failure = {"module_type": kind, "module_id": module_id, "error": str(error)}
+        text = _describe(error)
+        self.failures.append(LoadFailure(kind, module_id, text, getattr(error, "lacks_key", False)))
+        logger.warning("%s '%s' was not mounted: %s", kind, module_id, text)
+        failure = {"module_type": kind, "module_id": module_id, "error": text}
         failure["reason_code"] = module_failure_reason(error)
         if entry.get("instance_id"):
             failure["instance_id"] = str(entry["instance_id"])
@@ -269,6 +271,17 @@ async def initialize_session(
 def _warn_of_replaced(name: str, owner: str, module_id: str) -> None:
     """Tell once of a tool that each session has from the second module: it may be meant so."""
     logger.warning("tool '%s' of module '%s' is replaced by that of module '%s'", name, owner, module_id)
+
+
+def _describe(error: Exception) -> str:
+    """Return an error with its class and place, where code of a module raised it otherwise than for its configuration.
+
+    A `ValueError` refuses a configuration. It, an error of a provider, and one of the program were written for people.
+    """
+    from .llm_errors import LLMError  # rarely needed
+
+    is_told = (isinstance(error, ValueError | LLMError) or not find_place(error)) and str(error)
+    return str(error) if is_told else describe_raised(error)
 
 
 def _module_of(entry: Any) -> str:

@@ -13,9 +13,11 @@ import inspect
 import json
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ..triggers import JudgingSource, TriggerContext, TriggerEvent, TriggerSource
+from ..triggers import JudgingSource, ScheduledSource, TriggerContext, TriggerEvent, TriggerSource, Upcoming
 from .memory_rows import merge_state
 from .process_watch import watch_process
 
@@ -106,8 +108,9 @@ async def check_trigger_ends(
 ) -> None:
     """Check that a watch ends promptly: stopped before it begins, stopped, and cancelled; and that it leaves nothing.
 
-    Raises `AssertionError`.
+    Of a trigger with `upcoming`, the first fire is checked before. Raises `AssertionError`.
     """
+    _check_upcoming(_configure(factory, config, context))
     async with watch_process("watch"):
         early = _configure(factory, config, context)
         await early.stop()
@@ -119,6 +122,14 @@ async def check_trigger_ends(
         outcome = await _end(cancelled, None, rule, patience)
         await cancelled.stop()
     _require(outcome == "cancelled", f"a cancelled watch must let CancelledError pass; it {outcome}")
+
+
+def _check_upcoming(trigger: TriggerSource) -> None:
+    if isinstance(trigger, ScheduledSource):
+        for fire in islice(trigger.upcoming(datetime.now(UTC)), 1):
+            _require(isinstance(fire, Upcoming), f"upcoming must yield Upcoming, not {type(fire).__name__}")
+            is_aware = getattr(fire.at, "tzinfo", None) is not None
+            _require(is_aware, "the at of an Upcoming must be a datetime with a time zone")
 
 
 async def _end(

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.errors import NameTaken, TriggerError
+from amplifier_core.errors import AmplifierError, NameTaken, TriggerError
+from amplifier_core.raised import describe_raised
 from amplifier_core.triggers import TriggerContext
 
 from ..documents.problems import Problem, error_at, text_of, warning_at
@@ -32,9 +33,13 @@ def make_registered(module: str, plugins: Plugins) -> TriggerSource:
     """
     factory = plugins.triggers.get(module)
     try:
-        return factory()
+        trigger = factory()
+        for name in ("configure", "watch", "stop"):
+            if not hasattr(trigger, name):
+                raise TypeError(f"{type(trigger).__name__} has no {name}")
+        return trigger
     except (Exception, SystemExit) as error:
-        cause = f"{type(error).__name__}: {error}"
+        cause = describe_raised(error)
         if isinstance(error, SystemExit):
             from amplifier_core.cancellation import as_failure
 
@@ -80,4 +85,6 @@ def check_triggers(bundle: Bundle, plugins: Plugins, *, runs: bool) -> Iterator[
                     named = _NAMED.match(str(each))
                     path = ("background_sessions", index, "triggers", number, "config", named["key"] if named else "")
                     place = origin(bundle, path, key=True) if path[-1] in declared.config else None
-                    yield error_at(place or spot, "AMP112", text_of(each))
+                    is_told = isinstance(each, AmplifierError | ValueError)
+                    text = text_of(each) if is_told else f"{declared.module}: {describe_raised(each)}"
+                    yield error_at(place or spot, "AMP112", text)

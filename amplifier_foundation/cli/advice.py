@@ -8,7 +8,6 @@ _BY_ERROR: tuple[tuple[type[errors.AmplifierError], str], ...] = (
     (errors.SessionNotFound, "See: amplifier session list --all"),
     (errors.SessionExists, "Or resume it with: amplifier run --resume {session_id}"),
     (errors.SpawnTimeout, "Continue with: amplifier run --resume {session_id}"),
-    (errors.NoProviderMounted, "See: amplifier bundle validate"),
     (errors.DeliveryNotFound, "See: amplifier trigger dead --all"),
 )
 """The first match counts; names in braces are attributes of the error."""
@@ -18,6 +17,10 @@ def with_advice(error: errors.AmplifierError) -> str:
     """Return the text of an error, with the command that helps, if there is one."""
     if isinstance(error, errors.UnknownName):
         return f"{error}{_install_line(error.name)}{_find_setting(error)}"
+    if isinstance(error, errors.NoProviderMounted):
+        from ..sessions.failures import advise_on_providers
+
+        return f"{error}. {advise_on_providers(error)}"
     for kind, advice in _BY_ERROR:
         if isinstance(error, kind):
             return f"{error}. {advice.format_map(vars(error))}"

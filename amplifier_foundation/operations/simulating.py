@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.frozen import frozen
 
-from .timing import declared_in, scheduled_source
+from .timing import declared_in, list_fires, scheduled_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,7 @@ async def plan_timers(
     for declared in (each for session in bundle.background_sessions for each in declared_in(bundle, session)):
         source = await scheduled_source(declared, project=project, plugins=plugins, store=store)
         if source is not None:
-            within = takewhile(lambda each: each.at < end, source.upcoming(start))
+            within = takewhile(lambda each: each.at < end, list_fires(declared, source, start))
             fires = list(islice(within, limit))
             more = sum(1 for _ in islice(within, COUNTED))
             plans.append(Plan(declared, fires, more, more < COUNTED))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplifier_core.triggers import ScheduledSource, TriggerContext
+from amplifier_core.errors import TriggerError
+from amplifier_core.raised import describe_raised
+from amplifier_core.triggers import ScheduledSource, TriggerContext, Upcoming
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 
     from ..bundle.background_config import BackgroundSessionConfig, TriggerConfig
     from ..bundle.model import Bundle
+
+logger = logging.getLogger(__name__)
 
 
 class Declared(NamedTuple):
@@ -69,13 +74,30 @@ async def scheduled_source(
     return trigger if isinstance(trigger, ScheduledSource) else None
 
 
+def list_fires(declared: Declared, source: ScheduledSource, after: datetime) -> Iterator[Upcoming]:
+    """Yield the fires of a trigger after a time. A mistake of its `upcoming` ends them, and is logged."""
+    try:
+        fires: Iterator[object] = source.upcoming(after)
+        for fire in fires:
+            if not isinstance(fire, Upcoming):
+                problem = f"its upcoming yields {type(fire).__name__}, not Upcoming"
+                raise TriggerError(declared.config.module, problem)
+            if getattr(fire.at, "tzinfo", None) is None:
+                problem = "its upcoming yields an Upcoming whose at is no datetime with a time zone"
+                raise TriggerError(declared.config.module, problem)
+            yield fire
+    except Exception as error:
+        where = f"'{declared.name}' of background session '{declared.background_session}'"
+        logger.warning("the fires of trigger %s are not known: %s", where, describe_raised(error))
+
+
 async def next_fire(
     declared: Declared, after: datetime, *, project: str, plugins: Plugins, store: DurableStore
 ) -> datetime | None:
     """Return the next fire of a trigger; None when it is unknown, or never comes."""
     try:
         source = await scheduled_source(declared, project=project, plugins=plugins, store=store)
-        coming = next(iter(source.upcoming(after)), None) if source is not None else None
+        coming = next(list_fires(declared, source, after), None) if source is not None else None
     except Exception:  # `validate` and `up` report its error
         return None
     return coming.at if coming is not None else None

@@ -14,24 +14,38 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.entry_points import EntryPoint, find_entry_points
-from amplifier_core.errors import UnknownName
+from amplifier_core.errors import PluginError, UnknownName
 
+from ..documents.problems import did_you_mean
 from .report import GROUPS, Examined, Report, kind_of, name_of_dist
 from .requirements import find_unmet
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 IMPORT_SECONDS = 10.0
 CONTRACT_SECONDS = 60.0
 SLOW = 1.0
 """Seconds of processor time of an import that are worth a warning."""
 _KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+
+
+class EntryPointsMissing(PluginError, LookupError):
+    """An installed distribution has no entry point in a group of this program; `groups` are those that it has."""
+
+    def __init__(self, dist: str, groups: Iterable[str]) -> None:
+        self.dist, self.groups = dist, tuple(sorted(groups))
+        given = ", ".join(f"'{each}'{did_you_mean(each, GROUPS)}" for each in self.groups) or "none"
+        super().__init__(
+            f"{dist} is installed, and has no entry point for amplifier. Its groups of entry points: {given}. "
+            f"Name one of these in its pyproject.toml, and install it again: {', '.join(GROUPS)}"
+        )
 
 
 def check_package(
@@ -45,7 +59,7 @@ def check_package(
     """Examine all entry points of a distribution, or of the one with an entry point of this name.
 
     `config` is the configuration for its triggers, modules and stores; `commands` are the names of commands that no
-    package may take. Raises `UnknownName`.
+    package may take. Raises `EntryPointsMissing`, `UnknownName`.
     """
     entries = find_package(name)
     dist = entries[0][1].dist
@@ -58,13 +72,18 @@ def check_package(
 
 
 def find_package(name: str) -> list[tuple[str, EntryPoint]]:
-    """Return (group, entry point) of a distribution, or of that with an entry point `name`. Raises `UnknownName`."""
+    """Return (group, entry point) of a distribution, or of that with an entry point `name`.
+
+    Raises `EntryPointsMissing`, `UnknownName`.
+    """
     known = [(group, entry) for group in GROUPS for entry in find_entry_points(group)]
     wanted = {name_of_dist(name)}
     if wanted.isdisjoint(name_of_dist(entry.dist.name) for _, entry in known):
         wanted = {name_of_dist(entry.dist.name) for _, entry in known if entry.name == name}
     found = [(group, entry) for group, entry in known if name_of_dist(entry.dist.name) in wanted]
     if not found:
+        with suppress(PackageNotFoundError, ValueError):
+            raise EntryPointsMissing(name, {entry.group for entry in distribution(name).entry_points})
         raise UnknownName("package", name, {entry.dist.name for _, entry in known})
     return found
 

@@ -85,7 +85,10 @@ async def examine_trigger(task: Task, name: str, factory: Callable[[], Any]) -> 
     folder = task.folder / name
     folder.mkdir(parents=True)
     context = TriggerContext(f"check/{name}#0", working_dir=folder, events=_NoEvents())
-    check_configuration(factory, task.config, context)
+    try:
+        check_configuration(factory, task.config, context)
+    except AssertionError as broken:  # the ends of its watch are checked even so
+        task.add("error", str(broken))
     try:
         if hasattr(trigger, "bind"):
             trigger.bind(context)

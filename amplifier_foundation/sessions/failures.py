@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from amplifier_core.errors import NoProviderMounted
     from amplifier_core.llm_errors import LLMError
     from amplifier_core.session import AmplifierSession
 
@@ -59,7 +60,7 @@ def describe_failure(error: BaseException, session: AmplifierSession | None = No
 
     problem = find_provider_error(error)
     if problem is None and isinstance(error, AmplifierError) and str(error):
-        remedy = ". See: amplifier bundle validate" if isinstance(error, NoProviderMounted) else ""
+        remedy = f". {advise_on_providers(error)}" if isinstance(error, NoProviderMounted) else ""
         return redact_text(f"{error}{remedy}")
     if problem is None:
         return redact_text(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
@@ -68,6 +69,14 @@ def describe_failure(error: BaseException, session: AmplifierSession | None = No
     text = " ".join(str(problem).split())[:LONGEST].rstrip(".") or type(problem).__name__
     status = f"{problem.status_code} " if problem.status_code and str(problem.status_code) not in text else ""
     return redact_text(f"{problem.provider or 'provider'}: {status}{text}. {problem.remedy}")
+
+
+def advise_on_providers(error: NoProviderMounted) -> str:
+    """Return what helps where no provider was mounted; a check of the bundle does not run the code that failed."""
+    remedy = "See: amplifier bundle validate"
+    if error.causes and not error.lacks_key:
+        return f"{remedy}. If it finds nothing, correct the provider's 'config' in the bundle, or update its package"
+    return remedy
 
 
 def describe_with_login(error: BaseException) -> str:
