@@ -41,7 +41,8 @@ class EntryPointsMissing(PluginError, LookupError):
 
     def __init__(self, dist: str, groups: Iterable[str]) -> None:
         self.dist, self.groups = dist, tuple(sorted(groups))
-        given = ", ".join(f"'{each}'{did_you_mean(each, GROUPS)}" for each in self.groups) or "none"
+        close = {each: did_you_mean(each, GROUPS).removeprefix("; ") for each in self.groups}
+        given = ", ".join(f"'{each}' ({hint})" if hint else f"'{each}'" for each, hint in close.items()) or "none"
         super().__init__(
             f"{dist} is installed, and has no entry point for amplifier. Its groups of entry points: {given}. "
             f"Name one of these in its pyproject.toml, and install it again: {', '.join(GROUPS)}"

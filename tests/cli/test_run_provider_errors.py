@@ -97,3 +97,21 @@ def test_a_line_break_in_a_key_is_named(
     err = capsys.readouterr().err
     assert "HOUSE_API_KEY has a line break or another control character in it" in err
     assert "the-key" not in err
+
+
+def test_a_provider_whose_mount_fails_is_told_with_its_class_and_what_helps(
+    capsys: pytest.CaptureFixture[str], project: Path
+) -> None:
+    (project / "mods.py").write_text(
+        "async def mount(coordinator, config):\n    open('creds.json')\n", encoding="utf-8"
+    )
+    providers = "providers: [{module: provider-mods, source: ./mods.py}]"
+    (project / "bundle.md").write_text(f"---\nbundle: {{name: b}}\n{providers}\n---\n", encoding="utf-8")
+    assert invoke(["trust", "--yes"]) == exits.OK
+    capsys.readouterr()
+    assert invoke(["run", "hello"]) == exits.FAILED
+    cause = f"FileNotFoundError: [Errno 2] No such file or directory: 'creds.json' ({project / 'mods.py'}:2)"
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"amplifier: No providers mounted (provider-mods: {cause}). See: amplifier bundle validate. "
+        "If it finds nothing, correct the provider's 'config' in the bundle, or update its package"
+    )

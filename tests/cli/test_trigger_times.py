@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from amplifier_foundation.cli import exits, invoke
+from tests.core.conftest import Site, site
+
+__all__ = ["site"]
 
 BUNDLE = """---
 bundle: {name: times}
@@ -120,3 +123,40 @@ def test_a_tick_of_a_timer_wakes_a_session(capsys: pytest.CaptureFixture[str], b
     [row] = json.loads(capsys.readouterr().out)["data"]
     assert (row["done"], row["waiting"], row["dead"]) == (1, 0, 0)
     assert row["next_fire"] > row["last_event"]
+
+
+MISTAKEN = """
+from amplifier_core import Upcoming, hookimpl
+
+class Mistaken:
+    def configure(self, config): pass
+    async def watch(self): yield
+    async def stop(self): pass
+    def upcoming(self, after): yield FIRES
+
+@hookimpl
+def amplifier_register_trigger(register):
+    register("trigger-mistaken", Mistaken)
+"""
+NAIVE = "trigger-mistaken: its upcoming yields an Upcoming whose at is no datetime with a time zone"
+FIRES = {
+    "after": "trigger-mistaken: its upcoming yields datetime, not Upcoming",
+    "Upcoming(after.replace(tzinfo=None))": NAIVE,
+    "Upcoming('tomorrow')": NAIVE,
+    "{}['at']": "KeyError: 'at' ({file}:8)",
+}
+
+
+@pytest.mark.parametrize("fires", FIRES)
+@pytest.mark.parametrize("command", ["list", "simulate"])
+def test_a_trigger_with_a_mistake_in_its_times_is_named_and_the_others_are_shown(
+    site: Site, bundle: Path, capsys: pytest.CaptureFixture[str], fires: str, command: str
+) -> None:
+    site.plugin("acme", MISTAKEN.replace("FIRES", fires))
+    trigger = "  - {name: acme, triggers: [{module: trigger-mistaken}]}"
+    bundle.write_text(BUNDLE.replace("background_sessions:", f"background_sessions:\n{trigger}"), encoding="utf-8")
+    assert invoke(["trigger", command]) == exits.OK
+    out, err = capsys.readouterr()
+    told = FIRES[fires].format(file=site.folder / "acme.py")
+    assert f"the fires of trigger 'trigger-mistaken' of background session 'acme' are not known: {told}\n" in err
+    assert "tick" in out

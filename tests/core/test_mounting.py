@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amplifier_core.errors import UnknownName
+from amplifier_core.errors import NoProviderMounted, UnknownName
 from amplifier_core.loader import ModuleValidationError
 from amplifier_core.mounting import LoadFailure
+from amplifier_core.raised import find_place
 from amplifier_core.session import AmplifierSession
 from amplifier_core.testing import MockContextManager, MockTool, ScriptedOrchestrator
 
@@ -117,11 +120,14 @@ async def test_the_source_that_a_bundle_names_reaches_the_loader(plan: Plan, mod
 async def test_a_tool_that_fails_is_reported_and_the_session_works_without_it(
     plan: Plan, modules: LocalModules, caplog: pytest.LogCaptureFixture
 ) -> None:
-    modules.mounts["tool-bad"] = modules.failing(OSError("no such device"))
+    cause = OSError("no such device")
+    modules.mounts["tool-bad"] = modules.failing(cause)
     modules.mounts["tool-good"] = modules.mounting("tools", MockTool("good"))
     plan["tools"] = [{"module": "tool-bad"}, {"module": "tool-good"}]
     async with AmplifierSession(plan, loader=modules, session_id="s") as session:
-        assert session.load_failures == [LoadFailure("tool", "tool-bad", "no such device")]
+        text = f"OSError: no such device ({find_place(cause)})"
+        assert re.search(r"/tests/core/conftest\.py:\d+\)$", text)
+        assert session.load_failures == [LoadFailure("tool", "tool-bad", text)]
         assert list(session.coordinator.get("tools")) == ["good"]
         assert await session.execute("hi") == "hi!"
     [told] = modules.data_of("module:load_failed")
@@ -129,12 +135,12 @@ async def test_a_tool_that_fails_is_reported_and_the_session_works_without_it(
     assert told == {
         "module_type": "tool",
         "module_id": "tool-bad",
-        "error": "no such device",
+        "error": text,
         "reason_code": "unknown",
         "session_id": "s",
         "parent_id": None,
     }
-    assert caplog.messages == ["tool 'tool-bad' was not mounted: no such device"]
+    assert caplog.messages == [f"tool 'tool-bad' was not mounted: {text}"]
 
 
 async def leave(coordinator: ModuleCoordinator, config: dict[str, Any]) -> None:
@@ -181,7 +187,8 @@ async def test_of_a_module_that_fails_half_way_nothing_stays_mounted(
     plan["tools"] = [{"module": "known"}]
     plan[section] = [*plan[section], {"module": "half"}]
     async with AmplifierSession(plan, loader=modules) as session:
-        assert [each.error for each in session.load_failures] == ["no such device"]
+        [failure] = session.load_failures
+        assert failure.error.startswith("OSError: no such device (")
         assert session.coordinator.get("tools") == {"known": known}
         assert session.coordinator.get_capability("half") is None
         assert not any(session.coordinator.channels.values())
@@ -309,7 +316,7 @@ async def test_without_orchestrator_or_context_there_is_no_session(
     modules.mounts["bad"] = modules.failing(cause)
     plan["session"][section] = "bad"
     session = AmplifierSession(plan, loader=modules)
-    with pytest.raises(RuntimeError, match=f"^{text}no such device$") as failure:
+    with pytest.raises(RuntimeError, match=f"^{text}OSError: no such device ") as failure:
         await session.initialize()
     assert failure.value.__cause__ is cause
     assert modules.undone == (["orchestrator"] if section == "context" else [])
@@ -452,4 +459,29 @@ async def test_a_provider_that_fails_half_mounted_leaves_nothing_and_takes_nothi
     plan["providers"] = [{"module": "provider-echo", "config": {"n": 1}}, second]
     async with AmplifierSession(plan, loader=modules) as session:
         assert providers_of(session) == {"echo": {"n": 1}}
-        assert [failure.error for failure in session.load_failures] == ["no key"]
+        [failure] = session.load_failures
+        assert failure.error.startswith("OSError: no key (")
+
+
+async def test_a_provider_that_fails_to_mount_is_told_with_the_line_of_its_own_code_and_not_of_a_library(
+    plan: Plan, modules: LocalModules
+) -> None:
+    async def mount(coordinator: ModuleCoordinator, config: dict[str, Any]) -> None:
+        json.loads(Path("/nonexistent/creds.json").read_text(encoding="utf-8"))
+
+    modules.mounts["provider-echo"] = mount
+    async with AmplifierSession(plan, loader=modules) as session:
+        with pytest.raises(NoProviderMounted) as caught:
+            await session.execute("hi")
+    place = f"{__file__}:{mount.__code__.co_firstlineno + 1}"
+    assert caught.value.causes == (
+        f"provider-echo: FileNotFoundError: [Errno 2] No such file or directory: '/nonexistent/creds.json' ({place})",
+    )
+
+
+async def test_a_refused_configuration_is_told_in_the_words_of_the_module_alone(
+    plan: Plan, modules: LocalModules
+) -> None:
+    modules.mounts["provider-echo"] = modules.failing(ValueError("base_url: must be a URL"))
+    async with AmplifierSession(plan, loader=modules) as session:
+        assert [each.error for each in session.load_failures] == ["base_url: must be a URL"]

@@ -70,7 +70,9 @@ async def test_strict_makes_any_module_that_fails_fatal_and_undoes_the_mounts(pl
         (AmplifierSession(plan, loader=modules), {"strict": True}),
     ):
         modules.undone.clear()
-        with pytest.raises(RuntimeError, match="^Cannot initialize without tool 'tool-bad': no such device$") as no:
+        with pytest.raises(
+            RuntimeError, match="^Cannot initialize without tool 'tool-bad': OSError: no such device "
+        ) as no:
             await session.initialize(**how)
         assert no.value.__cause__ is cause
         assert "good" in modules.undone
@@ -286,7 +288,8 @@ async def test_a_cancellation_of_the_session_stays_one(plan: Any, modules: Any) 
 async def test_a_time_limit_of_the_modules_own_is_not_mistaken_for_the_kernels(plan: Any, modules: Any) -> None:
     modules.mounts["tool-x"] = modules.failing(TimeoutError("the server did not answer"))
     async with AmplifierSession({**plan, "tools": [{"module": "tool-x"}]}, loader=modules) as session:
-        assert [failure.error for failure in session.load_failures] == ["the server did not answer"]
+        [failure] = session.load_failures
+        assert failure.error.startswith("TimeoutError: the server did not answer (")
 
 
 async def test_a_clean_up_that_fails_does_not_keep_the_others_from_running(

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from textwrap import indent
 from typing import Any, cast
 
 import pytest
@@ -418,6 +419,63 @@ async def test_a_trigger_that_yields_what_is_no_event_is_told_so(
         await bench.until("trigger_failed", count=1, step=1)
         row = bench.manager.get_status(session_id)
         assert row["reason"] == "trigger-stubborn: it yields dict, not TriggerEvent"
+
+
+WATCHES: dict[str, tuple[str, str]] = {
+    "a KeyError": ("async def watch(self):\n    {}['items']\n    yield", "KeyError: 'items' ({file}:3)"),
+    "an error in a library": (
+        "async def watch(self):\n    import json\n    yield json.loads('[1')",
+        "JSONDecodeError: Expecting ',' delimiter: line 1 column 3 (char 2) ({file}:4)",
+    ),
+    "a list as data": (
+        "async def watch(self):\n    yield TriggerEvent(TriggerType.CUSTOM, 'x', data=[1])",
+        "trigger-odd: it yields a TriggerEvent whose data is list, not Mapping",
+    ),
+    "a text as time": (
+        "async def watch(self):\n    yield TriggerEvent(TriggerType.CUSTOM, 'x', timestamp='2020-01-01')",
+        "trigger-odd: it yields a TriggerEvent whose timestamp is str, not datetime",
+    ),
+    "a text as type": (
+        "async def watch(self):\n    yield TriggerEvent('custom', 'x')",
+        "trigger-odd: it yields a TriggerEvent whose type is str, not TriggerType",
+    ),
+    "a coroutine": (
+        "async def watch(self):\n    return None",
+        "trigger-odd: its watch returns coroutine: write `async def watch` with a yield in it",
+    ),
+    "a plain generator": (
+        "def watch(self):\n    yield None",
+        "trigger-odd: its watch returns generator: write `async def watch` with a yield in it",
+    ),
+    "no watch": ("pass", "trigger-odd: this program cannot make it: TypeError: Odd has no watch"),
+}
+
+
+@pytest.mark.parametrize("mistake", WATCHES)
+async def test_a_mistake_in_the_code_of_a_trigger_is_told_with_what_is_wrong_and_where(
+    mistake: str, open_bench: OpenBench, plugins: Plugins, tmp_path: Path
+) -> None:
+    body, told = WATCHES[mistake]
+    file = tmp_path / "odd.py"
+    file.write_text(f"class Odd(Stubborn):\n{indent(body, '    ')}\n", encoding="utf-8")
+    names: dict[str, Any] = {
+        "__name__": "odd",
+        "Stubborn": type("Plain", (), {"configure": Stubborn.configure, "stop": Stubborn.stop}),
+        "TriggerEvent": TriggerEvent,
+        "TriggerType": TriggerType,
+    }
+    exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), names)
+
+    class Offers:
+        @hookimpl
+        def amplifier_register_trigger(self, register: Any) -> None:
+            register("trigger-odd", names["Odd"])
+
+    plugins.register(Offers(), "odd")
+    async with open_bench() as bench:
+        session_id = await bench.start(triggers=[{"module": "trigger-odd"}], max_restarts=0)
+        await bench.until("trigger_failed", step=1)
+        assert bench.manager.get_status(session_id)["reason"] == told.format(file=file)
 
 
 # stores

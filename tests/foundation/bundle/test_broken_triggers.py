@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,17 @@ class Keyless(PollingTrigger):
         Path("/nonexistent/acme.key").read_text(encoding="utf-8")
 
 
+KEYLESS = f"{__file__}:{Keyless.__init__.__code__.co_firstlineno + 2}"
+
+
+class Blind:
+    def configure(self, config: Any) -> None:
+        """Take anything."""
+
+    async def stop(self) -> None:
+        """End at once."""
+
+
 class Leaving(PollingTrigger):
     name = "trigger-acme"
 
@@ -48,8 +59,9 @@ class Named(PollingTrigger):
 
 FAULTS: list[tuple[Callable[[], object], str]] = [
     (lambda: Nameless, "NotImplementedError: Nameless needs: name = 'trigger-…', its registered name"),
-    (lambda: Keyless, "FileNotFoundError: [Errno 2] No such file or directory: '/nonexistent/acme.key'"),
+    (lambda: Keyless, f"FileNotFoundError: [Errno 2] No such file or directory: '/nonexistent/acme.key' ({KEYLESS})"),
     (lambda: Leaving, "called exit(3), which a module may not do"),
+    (lambda: Blind, "TypeError: Blind has no watch"),
     (Named, "TypeError: 'Named' object is not callable"),
 ]
 
@@ -75,3 +87,18 @@ async def test_a_trigger_that_cannot_be_made_is_told_and_the_others_are_checked(
     )
     assert broken.endswith(cause)
     assert "evry" in good
+
+
+async def test_a_configuration_that_a_trigger_fails_on_is_told_with_its_class_and_place(write: Any) -> None:
+    class Hasty(Blind):
+        def configure(self, config: Any) -> None:
+            self.url = config["url"]
+
+        async def watch(self) -> AsyncIterator[Any]:
+            yield None
+
+    plugins = load_plugins()
+    offer(plugins, Hasty)
+    broken, _ = [str(each) for each in check_file(write(BUNDLE), plugins) if each.code == "AMP112"]
+    place = f"{__file__}:{Hasty.configure.__code__.co_firstlineno + 1}"
+    assert broken.endswith(f": trigger-acme: KeyError: 'url' ({place})")

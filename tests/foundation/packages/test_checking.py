@@ -135,6 +135,10 @@ PLUGINS: dict[str, tuple[str, str]] = {
         "watch must end promptly when it is cancelled: catch Exception, never BaseException or CancelledError; "
         "it went on for 3 s",
     ),
+    "plain-times": (
+        trigger("def upcoming(self, after):\n    yield after"),
+        "upcoming must yield Upcoming, not datetime",
+    ),
     "printing": (
         "print('hello there')\n" + TRIGGER,
         "at import, it printed 'hello there': stdout is data of the program; use logging",
@@ -322,6 +326,32 @@ def test_a_package_that_is_not_installed_is_named_with_the_nearest(capsys: pytes
         check_package("amplifier-trigger-timers")
     assert invoke(["plugin", "check", "amplifier-trigger-timers"]) == exits.NOT_FOUND
     assert "did you mean 'amplifier-trigger-timer'?" in capsys.readouterr().err
+
+
+def test_the_ends_of_a_watch_are_checked_also_where_a_wrong_configuration_is_not_refused(site: Site) -> None:
+    swallowing = (
+        "self._ready.set()\nwhile not self._stopped.is_set():\n    try:\n        await asyncio.sleep(0.01)\n"
+        "    except BaseException:\n        pass"
+    )
+    lenient = "    def configure(self, config):\n        super().configure({})\n\n"
+    source = polling(swallowing).replace("    async def poll", f"{lenient}    async def poll").replace("NAME", "deaf")
+    site.install("deaf", {"amplifier": {"trigger-deaf": "deaf"}}, {"deaf.py": source})
+    [entry] = check_package("deaf").entries
+    first, second = [each.text for each in entry.findings]
+    assert first == "configure must refuse a key it does not know with TriggerConfigError"
+    assert second.startswith("watch must end promptly when it is cancelled: catch Exception")
+
+
+def test_an_installed_package_without_an_entry_point_of_the_program_is_told_with_its_groups(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.install("misspelt", {"amplifer": {"trigger-x": "x"}, "console_scripts": {"x": "x:x"}}, {"x.py": ""})
+    assert invoke(["plugin", "check", "misspelt"]) == exits.NOT_FOUND
+    assert capsys.readouterr().err == (
+        "amplifier: misspelt is installed, and has no entry point for amplifier. Its groups of entry points: "
+        "'amplifer' (did you mean 'amplifier'?), 'console_scripts'. Name one of these in its pyproject.toml, and "
+        "install it again: amplifier, amplifier.modules, amplifier.commands, amplifier.hookspecs\n"
+    )
 
 
 def test_commands_are_checked_for_their_type_their_name_and_their_help(site: Site) -> None:
