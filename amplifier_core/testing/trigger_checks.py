@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 UNKNOWN_KEY = "no_such_key_anywhere"
+CATCH = "catch Exception, never BaseException or CancelledError"
 
 
 async def check_trigger(
@@ -118,7 +119,7 @@ async def check_trigger_ends(
         stopped = _configure(factory, config, context)
         await _end(stopped, stopped.stop, "watch must end promptly after stop()", patience)
         cancelled = _configure(factory, config, context)
-        rule = "watch must end promptly when it is cancelled: catch Exception, never BaseException or CancelledError"
+        rule = f"watch must end promptly when it is cancelled: {CATCH}"
         outcome = await _end(cancelled, None, rule, patience)
         await cancelled.stop()
     _require(outcome == "cancelled", f"a cancelled watch must let CancelledError pass; it {outcome}")
@@ -149,7 +150,11 @@ async def _end(
         else:
             await stop()
         await asyncio.wait((watching,), timeout=patience)
-        _require(watching.done(), f"{rule}; it went on for {patience:g} s")
+        if not watching.done():
+            watching.cancel()
+            await asyncio.wait((watching,), timeout=patience)
+            more = "" if stop is None or watching.done() else f", and when it was cancelled then, too: {CATCH}"
+            raise AssertionError(f"{rule}; it went on for {patience:g} s{more}")
     if watching.cancelled():
         return "cancelled"
     return f"raised {watching.exception()!r}" if watching.exception() else "ended as if nothing had happened"
