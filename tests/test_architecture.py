@@ -89,7 +89,7 @@ SPAWNERS = {
     "amplifier_foundation/background/worker.py:_handle_claimed": "waits for it, and cancels it when cancelled itself",
     "amplifier_foundation/sessions/recording.py:shield_to_completion": "waits for it, or its grace when cancelled",
     "amplifier_foundation/sessions/recording.py:finish_within": "waits for it, and leaves one that is late to its end",
-    "amplifier_foundation/background/tasks.py:run_apart": "waits for it, and keeps and names one that goes on although it was cancelled",
+    "amplifier_foundation/background/tasks.py:run_apart": "waits for it; what ignores a cancellation is kept and named",
     "amplifier_foundation/background/tasks.py:run_beside": "cancels it and waits for it at the end of its block",
     "amplifier_foundation/isolation/child.py:run": "waits for them, or cancels them, before it returns",
     "amplifier_foundation/isolation/link.py:__aenter__": "`__aexit__` cancels and awaits it",

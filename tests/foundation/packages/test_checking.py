@@ -340,7 +340,7 @@ def test_the_ends_of_a_watch_are_checked_also_where_a_wrong_configuration_is_not
     first, second = [each.text for each in entry.findings]
     assert first == "configure must refuse a key it does not know with TriggerConfigError"
     assert second == (
-        "watch must end at once when stop() came before it; it went on for 3 s, and when it was cancelled then, too: "
+        "watch must end promptly after stop(); it went on for 3 s, and when it was cancelled then, too: "
         "catch Exception, never BaseException or CancelledError"
     )
 
