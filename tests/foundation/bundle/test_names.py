@@ -80,6 +80,8 @@ def test_what_only_an_agent_names_is_a_warning_where_it_stands(write: Any, folde
 
 async def test_checking_a_file_checks_the_bundles_that_its_background_sessions_run(write: Any) -> None:
     class Timer:
+        watch = stop = None  # neither is called
+
         def configure(self, config: Any) -> None:
             if config:
                 raise ValueError("it takes no configuration")
@@ -111,6 +113,8 @@ async def test_checking_a_file_checks_the_bundles_that_its_background_sessions_r
 
 async def test_an_error_of_a_trigger_that_is_not_written_for_people_has_the_name_of_its_class(write: Any) -> None:
     class Careless:
+        watch = stop = None  # neither is called
+
         def configure(self, config: Any) -> None:
             config["k"]
 
@@ -123,7 +127,8 @@ async def test_an_error_of_a_trigger_that_is_not_written_for_people_has_the_name
     plugins.register(CarelessPlugin())
     path = write("background_sessions: [{name: a, triggers: [{module: trigger-careless}]}]\n")
     messages = [each.message for each in await check_bundle(path, plugins) if each.code == "AMP112"]
-    assert messages == ["KeyError: 'k'"]
+    place = f"{__file__}:{Careless.configure.__code__.co_firstlineno + 1}"
+    assert messages == [f"trigger-careless: KeyError: 'k' ({place})"]
 
 
 async def test_a_key_mistyped_in_the_configuration_of_an_installed_module_is_told_where_it_stands(
