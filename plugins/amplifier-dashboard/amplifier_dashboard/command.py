@@ -74,5 +74,6 @@ def _read_options(options: dict[str, Any]) -> PageConfig:
 
     name = options.pop("password_env")
     if name and not os.environ.get(name):
-        raise click.UsageError(f"--password-env: the environment variable {name} is not set")
+        state = "empty" if name in os.environ else "not set"
+        raise click.UsageError(f"--password-env: the environment variable {name} is {state}")
     return read_config({**options, "names": [*options["names"]], "password": os.environ.get(name, "") if name else ""})

@@ -116,8 +116,9 @@ def _parse(key: str, value: Any) -> dict[str, Any]:
     variable = value.removeprefix("env:") if value.startswith("env:") else None
     text = os.environ.get(variable, "").strip() if variable is not None else value
     if not text:
+        state = "empty" if variable in os.environ else "not set"
         raise ValueError(
-            f"storage-postgres: {key}: the environment variable {variable} is not set. Set it to a connection string, "
+            f"storage-postgres: {key}: the environment variable {variable} is {state}. Set it to a connection string, "
             f"for example: postgresql://amplifier@db.example.com/amplifier"
         )
     if _UNESCAPED.match(text):  # libpq takes a part of the password for the host, the port or the database

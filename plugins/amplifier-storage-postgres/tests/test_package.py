@@ -49,6 +49,7 @@ def test_the_keys_of_the_readme_are_those_that_are_known() -> None:
     [
         ({"dns": "x"}, "unknown key 'dns'. Known: dsn, "),
         ({"dsn": "env:NOWHERE_SET"}, "the environment variable NOWHERE_SET is not set"),
+        ({"dsn": "env:SET_AND_EMPTY"}, "the environment variable SET_AND_EMPTY is empty"),
         ({"dsn": ""}, "name the variable that holds it"),
         ({"dsn": 5}, "name the variable that holds it"),
         ({"dsn": "postgresql://me:hunter2@host/db"}, "a password does not belong into a configuration"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 Scheme = Literal["github", "plain", "none"]
 MEBIBYTE = 1024 * 1024
+_HOST_NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?")
+"""A name as it stands in a Host header, where one with other letters is written as `xn--…`."""
 
 
 class WebhookConfig(BaseModel):
@@ -36,7 +39,7 @@ class WebhookConfig(BaseModel):
     ] = "127.0.0.1"
     hosts: Annotated[
         list[str],
-        AfterValidator(lambda names: [name.lower() for name in names]),
+        AfterValidator(lambda names: [_read_host(name) for name in names]),
         Field(description="Its other names, such as a tunnel's."),
     ] = []
     secret_env: Annotated[
@@ -85,6 +88,21 @@ class WebhookConfig(BaseModel):
             return frozenset()
         own = ("localhost", "127.0.0.1", "::1") if self.is_loopback else ()
         return frozenset((*own, self.host, *self.hosts))
+
+
+def _read_host(given: str) -> str:
+    """Return a name or an address of `hosts` as the Host header is compared with it.
+
+    Raises `ValueError` for one that no request can have.
+    """
+    name = given.lower().removeprefix("[").removesuffix("]")
+    if _HOST_NAME.fullmatch(name):
+        return name
+    try:
+        return str(ip_address(name))
+    except ValueError:
+        remedy = "write each name alone, as hooks.example.com: without a scheme, a port, a path or *"
+        raise ValueError(f"{given!r} is no name of a host; {remedy}") from None
 
 
 def read_config(trigger: str, config: Mapping[str, Any]) -> WebhookConfig:

@@ -145,11 +145,11 @@ class WebhookTrigger:
 def _read_secret(variable: str | None) -> bytes:
     if variable is None:
         return b""
-    secret = os.environ.get(variable, "")
+    secret = os.environ.get(variable, "").strip()  # a file with a secret often ends with a newline
     if not secret:
-        raise TriggerConfigError(
-            NAME, "secret_env", f"the environment variable {variable} is not set; put the secret there"
-        )
+        state = "empty" if variable in os.environ else "not set"
+        remedy = f"the environment variable {variable} is {state}; put the secret there"
+        raise TriggerConfigError(NAME, "secret_env", remedy)
     return secret.encode("utf-8", "surrogateescape")
 
 

@@ -276,9 +276,9 @@ async def test_other_paths_and_methods_are_refused(run: Run) -> None:
     assert (refused.status, refused.headers["allow"], bench.events) == (405, "POST", [])
 
 
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1", "[::1]:8787", "hook.example"])
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1", "[::1]:8787", "hook.example", "[2001:db8::7]"])
 async def test_its_own_names_are_let_in(host: str, run: Run) -> None:
-    async with run(hosts=["Hook.Example"]) as bench:
+    async with run(hosts=["Hook.Example", "[2001:DB8::7]"]) as bench:
         assert (await bench.post({}, {"Host": host})).status == 202
 
 
@@ -686,7 +686,8 @@ async def saved(state: Mapping[str, Any]) -> None:
     [
         ({"secret": SECRET}, "secret", "put it into an environment variable, and name that in secret_env"),
         ({"secret_env": "NO_SUCH_VARIABLE"}, "secret_env", "NO_SUCH_VARIABLE is not set"),
-        ({"secret_env": "EMPTY"}, "secret_env", "EMPTY is not set"),
+        ({"secret_env": "EMPTY"}, "secret_env", "EMPTY is empty"),
+        ({"secret_env": "BLANK"}, "secret_env", "BLANK is empty"),
         ({"secret_env": "a b"}, "secret_env", "match"),
         ({"signature": "github"}, "signature", "needs a secret_env"),
         ({"signature": "plain"}, "signature", "needs a secret_env"),
@@ -695,6 +696,11 @@ async def saved(state: Mapping[str, Any]) -> None:
         ({"host": "0.0.0.0"}, "host", "other machines can reach 0.0.0.0"),
         ({"host": "::"}, "host", "other machines can reach ::"),
         ({"host": "example.org"}, "host", "is not an address"),
+        ({"hosts": ["https://hooks.example.com/x"]}, "hosts", "write each name alone, as hooks.example.com"),
+        ({"hosts": ["a.example.org", "*.example.org"]}, "hosts", "'*.example.org' is no name of a host"),
+        ({"hosts": ["hooks.example.net:443"]}, "hosts", "'hooks.example.net:443' is no name of a host"),
+        ({"hosts": ["[::1]:443"]}, "hosts", "is no name of a host"),
+        ({"hosts": [""]}, "hosts", "is no name of a host"),
         ({"path": "hook"}, "path", "match"),
         ({"path": "/a b"}, "path", "match"),
         ({"port": 65536}, "port", "at most"),
@@ -708,6 +714,7 @@ def test_a_configuration_that_cannot_work_is_refused(
     config: dict[str, Any], key: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EMPTY", "")
+    monkeypatch.setenv("BLANK", "\n")
     trigger = WebhookTrigger()
     trigger.bind(TriggerContext("a/b/c#1", saver=saved))
     with pytest.raises(TriggerConfigError, match=r"^trigger-webhook: ") as caught:
@@ -715,6 +722,12 @@ def test_a_configuration_that_cannot_work_is_refused(
     assert caught.value.key == key
     assert message in str(caught.value)
     assert SECRET not in str(caught.value)
+
+
+async def test_whitespace_around_the_secret_is_none_of_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOUNTED_SECRET", f"{SECRET}\n")
+    async with run(secret_env="MOUNTED_SECRET") as bench:
+        assert (await bench.signed(b"x")).status == 202
 
 
 async def test_a_configuration_can_be_checked_without_the_secret_and_not_listened_with() -> None:
