@@ -33,6 +33,7 @@ from .completing import complete_flows, complete_runs
 from .flow_answers import answer_at, find_run, tell_waiting
 from .loops import run_in_loop
 from .output import print_json, print_table, timestamp
+from .own_stdout import divert_stdout
 from .running.terminal import tell
 from .trusting import Asking
 
@@ -147,7 +148,7 @@ async def _run(
     while True:
         done = await read_entries(store, record) if record is not None else []
         view = FlowView(workflow, [each for each in done if each.status != WAITING], quiet=ctx.obj["quiet"])
-        with view:
+        with view, divert_stdout():
             result = await run_workflow(
                 workflow,
                 bundle,

@@ -14,6 +14,7 @@ from amplifier_core.utils.secrets import redact_text
 from ..documents.json_text import dump_json
 from ..documents.safe_text import plain, plain_line
 from ..documents.times import format_time
+from .own_stdout import own_stdout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -47,7 +48,7 @@ def console(*, err: bool = False) -> Console:
     """Return a console for stdout or stderr; a pipe or file gets plain text, never cut."""
     from .consoles import PlainConsole
 
-    stream = sys.stderr if err else sys.stdout
+    stream = sys.stderr if err else own_stdout()
     return PlainConsole(file=stream, highlight=False, soft_wrap=True, width=None if stream.isatty() else 500)
 
 
@@ -81,7 +82,7 @@ def print_json(schema: str, data: Any, hide: Callable[[str], str] = redact_text)
         indent=2,
         default=lambda value: format_time(value) if isinstance(value, datetime) else str(value),
     )
-    click.echo(hide(text))
+    click.echo(hide(text), file=own_stdout())
 
 
 def timestamp(moment: datetime | str | None) -> str:

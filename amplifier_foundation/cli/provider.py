@@ -24,6 +24,7 @@ from .app import (
 from .completing import complete_providers
 from .loops import run_in_loop
 from .output import print_json, print_table
+from .own_stdout import divert_stdout
 from .trusting import Asking
 
 if TYPE_CHECKING:
@@ -208,13 +209,14 @@ async def _mount(ctx: click.Context, name: str | None, model: str | None, *, tru
         raise click.UsageError("the bundle has no provider. Name one: amplifier provider list")
     bundle.providers, bundle.tools, bundle.hooks, bundle.background_sessions = [entry], [], [], []
     prepared = await bundle.prepare()
-    session = await prepared.create_session(plugins=plugins)
-    try:
-        found = find_mounted(str(entry.get("instance_id") or entry["module"]), session.coordinator)
-        if found is None:
-            await session.execute("")  # raises the error that says why there is none
-            raise AssertionError("a turn without a provider fails")
-        shown = str(entry.get("instance_id") or str(entry["module"]).removeprefix(PREFIX))
-        yield Mounted(shown, str(entry["module"]), session.coordinator.get("providers")[found])
-    finally:
-        await session.cleanup()
+    with divert_stdout():
+        session = await prepared.create_session(plugins=plugins)
+        try:
+            found = find_mounted(str(entry.get("instance_id") or entry["module"]), session.coordinator)
+            if found is None:
+                await session.execute("")  # raises the error that says why there is none
+                raise AssertionError("a turn without a provider fails")
+            shown = str(entry.get("instance_id") or str(entry["module"]).removeprefix(PREFIX))
+            yield Mounted(shown, str(entry["module"]), session.coordinator.get("providers")[found])
+        finally:
+            await session.cleanup()

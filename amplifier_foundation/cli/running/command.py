@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from amplifier_core.plugin_guard import STDOUT
+
 from ..app import (
     bundle_option,
     json_option,
@@ -18,8 +20,10 @@ from ..app import (
 )
 from ..completing import complete_sessions
 from ..loops import run_async
+from ..own_stdout import divert_stdout
 from .choosing import Wanted
-from .stdin import read_prompt
+from .stdin import has_prompt, read_prompt
+from .terminal import is_terminal
 
 accept_option = click.option("--accept", is_flag=True, help="Continue although the bundle has changed.")
 jsonl_option = click.option("--jsonl", "as_lines", is_flag=True, help="Print each step as a line of JSON.")
@@ -92,15 +96,17 @@ def go(ctx: click.Context, wanted: Wanted, prompt: str | None, schema: str, *, a
         wanted = replace(wanted, working_dir=Path(project_here()))  # a named bundle works in the whole project
     if as_json and as_lines:
         raise click.UsageError("--json and --jsonl exclude each other")
-    preload_providers(wanted.bundle or str(wanted.working_dir or ""))
-    text = read_prompt(prompt, may_be_empty=bool(wanted.resume))
-    if text is not None:
-        from .one_turn import one_turn
-        from .showing import LinesView, ObjectView, PersonView
+    is_for_programs = as_json or as_lines or not is_terminal(STDOUT)
+    with divert_stdout(is_for_programs and has_prompt(prompt)):
+        preload_providers(wanted.bundle or str(wanted.working_dir or ""))
+        text = read_prompt(prompt, may_be_empty=bool(wanted.resume))
+        if text is not None:
+            from .one_turn import one_turn
+            from .showing import LinesView, ObjectView, PersonView
 
-        quiet = bool(ctx.obj["quiet"])
-        view = LinesView() if as_lines else ObjectView(schema) if as_json else PersonView(quiet=quiet)
-        return run_async(one_turn(ctx, wanted, text, view))
+            quiet = bool(ctx.obj["quiet"])
+            view = LinesView() if as_lines else ObjectView(schema) if as_json else PersonView(quiet=quiet)
+            return run_async(one_turn(ctx, wanted, text, view))
     if as_json or as_lines:
         raise click.UsageError('give a prompt: amplifier run --json "…"')
     if wanted.record:

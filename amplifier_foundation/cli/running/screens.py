@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from ...documents.safe_text import plain
+from ..own_stdout import own_stdout
 
 if TYPE_CHECKING:
     from ..consoles import QuietCursor
@@ -60,7 +61,7 @@ class Pipe:
 
     def show(self, text: str) -> None:
         """Print an answer."""
-        click.echo(plain(text.replace("\r\n", "\n")))
+        click.echo(plain(text.replace("\r\n", "\n")), file=own_stdout())
 
     def show_typing(self, text: str) -> None:
         """Show nothing: the terminal prints the keys."""
@@ -105,7 +106,7 @@ class PlainTerminal(Pipe):
 
 def open_screen(*, quiet: bool) -> Screen:
     """Return the screen for stdout; `quiet`: for answers alone."""
-    if not sys.stdout.isatty():
+    if not own_stdout().isatty():
         return Pipe()
     if quiet:
         return PlainTerminal(streams=False)

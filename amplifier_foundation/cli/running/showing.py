@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
@@ -14,6 +13,7 @@ from ...documents.safe_text import one_line, plain
 from ...sessions.costs import Spent, format_cost, format_duration
 from ...sessions.usage import Usage
 from ..output import print_json
+from ..own_stdout import own_stdout
 from .screens import open_screen
 from .terminal import print_line, tell
 
@@ -100,7 +100,7 @@ class PersonView:
         if (answer or result["error"] is None) and not "".join(shown.split()).endswith("".join(plain(answer).split())):
             self._screen.show(answer)
         usage = Usage.from_dict(result["usage"])
-        if usage.requests and sys.stdout.isatty() and not self._quiet:
+        if usage.requests and own_stdout().isatty() and not self._quiet:
             tell(describe_usage(usage, time.monotonic() - self._began), dim=True)
         if self._closing and not self._quiet and result["error"] is None:
             tell(f"session {result['session_id']}")
@@ -184,8 +184,8 @@ class LinesView:
     def __call__(self, fact: dict[str, Any]) -> None:
         """Print one fact. Raises `OSError`."""
         line = dump_json(fact)
-        if sys.stdout is not None:
-            self._write(line if fact.get("partial") else hide_known(line), sys.stdout)
+        if (out := own_stdout()) is not None:
+            self._write(line if fact.get("partial") else hide_known(line), out)
 
     def _write(self, text: str, out: TextIO) -> None:
         out.flush()

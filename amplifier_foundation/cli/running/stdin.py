@@ -18,13 +18,18 @@ PATIENCE = 3.0
 """Seconds of waiting before a person is told."""
 
 
+def has_prompt(prompt: str | None) -> bool:
+    """Return whether there is a prompt, or stdin is one."""
+    return prompt is not None or not sys.stdin.isatty()
+
+
 def read_prompt(prompt: str | None, *, may_be_empty: bool = False) -> str | None:
     """Return the prompt with the text of stdin; None without a prompt at a terminal.
 
     Without a prompt, or with `-`, stdin is the prompt; else a pipe or a file there is appended, at most `LIMIT` bytes.
     Raises `click.UsageError` for an empty prompt, unless `may_be_empty`.
     """
-    if prompt is None and sys.stdin.isatty():
+    if not has_prompt(prompt):
         return None
     if isinstance(sys.stdin, TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # as arguments are read

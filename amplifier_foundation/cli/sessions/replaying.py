@@ -9,6 +9,7 @@ import click
 from ..app import bundle_option, json_option, model_option, provider_option, trust_option
 from ..completing import complete_sessions
 from ..loops import run_async
+from ..own_stdout import divert_stdout
 
 
 @click.command(epilog='Example: amplifier session record recordings "Review app.py"')
@@ -57,7 +58,8 @@ def replay(ctx: click.Context, folder: Path, bundle_path: str | None, run_tools:
     from ..running.replaying import Options, replay
     from ..running.terminal import tell
 
-    results = run_async(replay(ctx, folder.resolve(), Options(bundle_path, run_tools)))
+    with divert_stdout():
+        results = run_async(replay(ctx, folder.resolve(), Options(bundle_path, run_tools)))
     if as_json:
         print_json("session.replay/1", {"turns": results})
         return

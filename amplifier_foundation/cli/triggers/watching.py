@@ -24,6 +24,7 @@ from ..app import bundle_option, load_bundle_at, plugins_of, use_inbox
 from ..completing import complete_background_sessions
 from ..loops import run_in_loop
 from ..output import console
+from ..own_stdout import divert_stdout, own_stdout
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -67,7 +68,8 @@ async def watch(ctx: click.Context, name: str, bundle_path: str | None, limit: i
             watched.sources.append((declared, source))
         if not watched.sources:
             raise TriggerError(name, "it has no trigger: only amplifier trigger fire wakes it")
-        await watched.run()
+        with divert_stdout():
+            await watched.run()
     ctx.exit(exits.FAILED if watched.failed == len(watched.sources) else exits.OK)
 
 
@@ -89,7 +91,7 @@ class Shown:
             self._left -= 1
         if self._jsonl:
             told = {"trigger": trigger, "event": facts_of(event), "refused": refused}
-            click.echo(dump_json(told))
+            click.echo(dump_json(told), file=own_stdout())
         else:
             self._print(trigger, event, refused)
 

@@ -1,0 +1,121 @@
+"""Prints of modules, and of programs that they start, beside the output of a command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_foundation.cli import exits
+from tests import forks
+
+TALKATIVE = """
+import os
+import subprocess
+
+
+class Talkative:
+    name = "talk"
+    description = "Print."
+    input_schema = {"type": "object", "properties": {}}
+
+    async def execute(self, input):
+        print("printed by the tool")
+        os.write(1, b"written by the tool\\n")
+        subprocess.run(["echo", "printed by its program"])
+        return {"ok": True}
+
+
+async def mount(coordinator, config):
+    async def hear(event, data):
+        print("printed by a hook")
+
+    coordinator.hooks.register("provider:request", hear, name="hear")
+    await coordinator.mount("tools", Talkative())
+"""
+BUNDLE = """---
+bundle: {name: talkative}
+providers:
+  - module: provider-playbook
+    config:
+      rules:
+        - {when: {user: '^talk'}, call: {tool: talk, input: {}}}
+        - {when: {tool: talk}, say: "done"}
+tools: [{module: talkative, source: ./modules/talkative.py}]
+workflows: {all: {steps: [{id: one, agent: self, prompt: talk}]}}
+---
+Answer.
+"""
+PROVIDER = """
+from amplifier_core.message_models import ChatResponse, TextBlock
+from amplifier_core.models import ProviderInfo
+
+
+class Loud:
+    name = "loud"
+
+    def get_info(self):
+        return ProviderInfo(id="loud", display_name="Loud")
+
+    async def list_models(self):
+        print("printed by the provider")
+        return []
+
+    async def complete(self, request, **kwargs):
+        print("printed by the provider")
+        return ChatResponse(content=[TextBlock(text="OK")])
+
+    def parse_tool_calls(self, response):
+        return []
+
+
+async def mount(coordinator, config):
+    await coordinator.mount("providers", Loud())
+"""
+PRINTED = ("printed by the tool", "written by the tool", "printed by its program", "printed by a hook")
+
+
+@pytest.fixture(autouse=True)
+def bundle(project: Path, modules: Path, home: Path) -> None:
+    (modules / "talkative.py").write_text(TALKATIVE, encoding="utf-8")
+    (project / "bundle.md").write_text(BUNDLE, encoding="utf-8")
+
+
+def read_object(out: str) -> Any:
+    return json.loads(out)["data"]
+
+
+@pytest.mark.parametrize(
+    ("command", "read", "wanted"),
+    [
+        ("run talk", str, "done\n"),
+        ("run --json talk", lambda out: read_object(out)["output"], "done"),
+        ("run --jsonl talk", lambda out: [json.loads(line) for line in out.splitlines()][-1]["output"], "done"),
+        ("flow run all --json", lambda out: read_object(out)["outputs"], {"one": "done"}),
+        ("flow run all", str, "one: done\n"),
+    ],
+)
+def test_what_modules_print_is_no_part_of_the_output(command: str, read: Any, wanted: Any) -> None:
+    done = forks.run(command.split())
+    assert done.returncode == exits.OK, done.stderr
+    assert read(done.stdout) == wanted
+    assert all(text in done.stderr for text in PRINTED)
+
+
+def test_a_replayed_turn_prints_its_outputs_alone(project: Path) -> None:
+    assert forks.run(["session", "record", "recorded", "talk"]).stdout == "done\n"
+    done = forks.run(["session", "replay", "recorded", "--run-tools", "--json"])
+    assert [each["output"] for each in read_object(done.stdout)["turns"]] == ["done"]
+
+
+@pytest.mark.parametrize("verb", ["test", "models"])
+def test_what_a_provider_prints_is_no_part_of_what_is_told_about_it(verb: str, project: Path, modules: Path) -> None:
+    (modules / "loud.py").write_text(PROVIDER, encoding="utf-8")
+    entry = "{module: provider-loud, source: ./modules/loud.py}"
+    (project / "bundle.md").write_text(f"---\nbundle: {{name: b}}\nproviders: [{entry}]\n---\nAnswer.\n")
+    done = forks.run(["provider", verb, "--json"])
+    assert done.returncode == exits.OK, done.stderr
+    assert read_object(done.stdout)["provider"] == "loud"
+    assert "printed by the provider" in done.stderr
