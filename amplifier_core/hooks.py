@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import events
 from .correlation import CORRELATED, correlate
+from .origins import describe_at
 from .undoing import note_step
 
 if TYPE_CHECKING:
@@ -214,13 +215,13 @@ class HookRegistry:
             except (Exception, asyncio.CancelledError) as error:
                 await _raise_cancellation(error, before)
                 refuses = event == _TOOL_PRE and not observes
-                _report(name, event, error, refuses=refuses)
+                _report(handler, name, event, error, "the call is refused" if refuses else "was skipped")
                 if refuses:
                     return _hook_result()(action="deny", reason=f"the guard '{name}' failed: {error}")
                 continue
             if event == _TOOL_PRE and answer is not True and getattr(result, "action", None) not in _ACTIONS:
                 unread = TypeError(f"its answer is no HookResult: {str(answer)[:80]}")
-                _report(name, event, unread, refuses=True)
+                _report(handler, name, event, unread, "the call is refused")
                 return _hook_result()(action="deny", reason=f"the guard '{name}' failed: {unread}")
             if result is None or (result.action == "continue" and not result.user_message):
                 continue
@@ -255,7 +256,7 @@ class HookRegistry:
                 result = _as_result(answer)
             except (Exception, asyncio.CancelledError) as error:
                 await _raise_cancellation(error, before)
-                _report(name, event, error)
+                _report(handler, name, event, error)
                 continue
             if result is not None and result.data is not None:
                 collected.append(result.data)
@@ -272,7 +273,7 @@ def _tell(observers: tuple[Registration, ...], event: str, data: dict[str, Any])
         try:
             observer(event, data)
         except Exception as error:
-            _report(name, event, error)
+            _report(observer, name, event, error)
 
 
 class _Everything:
@@ -299,9 +300,8 @@ async def _raise_cancellation(error: BaseException, before: int) -> None:
     raise asyncio.CancelledError from error
 
 
-def _report(name: str, event: str, error: BaseException, *, refuses: bool = False) -> None:
-    outcome = "the call is refused" if refuses else "was skipped"
-    logger.error("hook '%s' failed on %s and %s: %s: %s", name, event, outcome, type(error).__name__, error)
+def _report(handler: Handler, name: str, event: str, error: BaseException, outcome: str = "was skipped") -> None:
+    logger.error("hook '%s' failed on %s and %s: %s", name, event, outcome, describe_at(error, handler))
 
 
 def _as_result(answer: Any) -> HookResult | None:

@@ -16,6 +16,7 @@ from .errors import NoProviderMounted, SessionExists
 from .forking import ask_to_fork
 from .loader import ModuleLoader, attach_loader, detach_loader
 from .mounting import Mounting, initialize_session
+from .origins import note_origin
 from .transcript import Transcript
 from .utils import redact_secrets
 from .utils.secrets import redact_error, redact_result
@@ -204,6 +205,7 @@ class AmplifierSession:
             error = raised if is_meant else as_failure(raised)
             if isinstance(error, Exception):
                 redact_error(error)
+                note_origin(error, self.coordinator.mount_points)
             self.last_error = error
             self.state = "cancelled" if token.is_cancelled or not isinstance(error, Exception) else "failed"
             if token.is_cancelled:
@@ -211,9 +213,8 @@ class AmplifierSession:
             if error is raised:
                 raise
             raise error from raised
-        self.state = "completed"
+        self.state = "cancelled" if token.is_cancelled else "completed"
         if token.is_cancelled:
-            self.state = "cancelled"
             await self._announce_cancelled()
         return answer
 
@@ -229,7 +230,7 @@ class AmplifierSession:
             lacks_key = bool(self._without_key) or any(each.lacks_key for each in failed)
             causes = [*(f"{each.module_id}: {each.error}" for each in failed), *self._without_key]
             raise NoProviderMounted(self.session_id, causes, lacks_key=lacks_key)
-        answer: Awaitable[str] = orchestrator.execute(
+        return orchestrator.execute(  # type: ignore[no-any-return]  # modules are of any class
             prompt=prompt,
             context=context,
             providers=providers,
@@ -237,7 +238,6 @@ class AmplifierSession:
             hooks=self.coordinator.hooks,
             coordinator=self.coordinator,
         )
-        return answer
 
     async def _announce_start(self) -> None:
         self._announced = True

@@ -291,7 +291,9 @@ def invoke(args: Sequence[str] | None = None) -> int:
             what = full.filename or "the output or a file"
             _say(f"{what} cannot be written ({full.strerror}). Free some space and try again")
         else:
-            _say(f"{type(error).__name__}: {error} (use --debug to see the traceback)")
+            from ..sessions.failures import describe_failure
+
+            _say(f"{describe_failure(error)} (use --debug to see the traceback)")
         return exits.exit_code(error)
     return outcome if isinstance(outcome, int) else exits.OK
 

@@ -38,6 +38,9 @@ class PresentStderr:
         """Write what waits."""
         sys.stderr.flush()
 
+    def close(self) -> None:
+        """Close nothing: stderr belongs to the program."""
+
     def __getattr__(self, name: str) -> Any:
         return getattr(sys.stderr, name)
 

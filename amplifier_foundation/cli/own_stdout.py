@@ -51,7 +51,7 @@ def divert_stdout(is_wanted: bool = True) -> Iterator[None]:
 
 
 def _take_descriptor(stdout: TextIO) -> TextIO | None:
-    """Divert the descriptor of stdout, and return a stream for where it leads; None where there is nothing to divert."""
+    """Divert the descriptor of stdout, and return a stream for where it leads; None if there is none to divert."""
     try:
         if stdout.fileno() != STDOUT:
             return None

@@ -53,9 +53,11 @@ def describe_failure(error: BaseException, session: AmplifierSession | None = No
     """Return a failure in one line: `anthropic: 401 invalid x-api-key. Check the key in ANTHROPIC_API_KEY`.
 
     Secrets are hidden. `session` is asked for the variables of its provider; later calls with the same error know them.
-    An error of this program is its own text; any other one that is no provider's has the name of its class.
+    An error of this program is its own text; any other one that is no provider's has the name of its class,
+    and of the module that raised it.
     """
     from amplifier_core.errors import AmplifierError, NoProviderMounted
+    from amplifier_core.origins import find_origin
     from amplifier_core.utils.secrets import redact_text
 
     problem = find_provider_error(error)
@@ -63,7 +65,9 @@ def describe_failure(error: BaseException, session: AmplifierSession | None = No
         remedy = f". {advise_on_providers(error)}" if isinstance(error, NoProviderMounted) else ""
         return redact_text(f"{error}{remedy}")
     if problem is None:
-        return redact_text(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+        title, place = find_origin(error)
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return redact_text(f"{title}: {text} ({place})" if title else text)
     if problem.remedy is None:
         problem.remedy = _choose_remedy(problem, _find_variables(problem, session))
     text = " ".join(str(problem).split())[:LONGEST].rstrip(".") or type(problem).__name__

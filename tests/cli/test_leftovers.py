@@ -172,8 +172,7 @@ end.set()
     assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")
 
 
-def test_a_tool_that_closes_stdout_ends_the_run_with_one_line(project: Path) -> None:
+def test_a_tool_that_closes_stdout_takes_away_no_answer(project: Path) -> None:
     with start(project, "__import__('sys').stdout.close()") as process:
         out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (exits.FAILED, "")
-    assert err == "amplifier: ValueError: I/O operation on closed file. (use --debug to see the traceback)\n"
+    assert (process.returncode, out, err) == (exits.OK, "left\n", "")

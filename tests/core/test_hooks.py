@@ -271,13 +271,17 @@ async def test_a_failing_handler_is_logged_with_its_name_and_skipped(
     hooks: HookRegistry, caplog: pytest.LogCaptureFixture, error: BaseException, emit: str
 ) -> None:
     order: list[str] = []
-    hooks.register("e", answering(error), name="the-bad-one")
+    bad = answering(error)
+    hooks.register("e", bad, name="the-bad-one")
     hooks.register("e", answering(None, order, "next"), name="next")
     await getattr(hooks, emit)("e", {})
     assert order == ["next"]
-    assert [(each.levelno, each.getMessage()) for each in caplog.records] == [
-        (logging.ERROR, f"hook 'the-bad-one' failed on e and was skipped: {type(error).__name__}: {error}")
-    ]
+    [told] = caplog.records
+    cause = f"{type(error).__name__}: {error} ({__file__}:{bad.__code__.co_firstlineno + 4})"
+    assert (told.levelno, told.getMessage()) == (
+        logging.ERROR,
+        f"hook 'the-bad-one' failed on e and was skipped: {cause}",
+    )
 
 
 @pytest.mark.parametrize("answer", [{"action": "explode"}, {"approval_timeout": "soon"}], ids=repr)

@@ -8,7 +8,7 @@ import click
 
 from ...cli import exits
 from ...documents.safe_text import plain
-from ...sessions.failures import describe_failure, find_provider_error
+from ...sessions.failures import describe_failure
 from ...spawning.turn_facts import FactReporter
 from ..app import plugins_of, use_store
 from ..loops import end_start
@@ -87,7 +87,7 @@ async def _run_turn(
     except TurnCut:
         status = "interrupted"
     except Exception as problem:
-        error = describe_failure(problem) if find_provider_error(problem) is not None else str(problem)
+        error = describe_failure(problem)
         raise
     finally:
         result = {

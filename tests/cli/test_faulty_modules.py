@@ -1,0 +1,100 @@
+"""Errors in the code of modules, as the person who is to mend that code sees them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from amplifier_foundation.cli import exits
+from tests import forks
+
+PROVIDER = """
+from amplifier_core.models import ProviderInfo
+
+
+def read(answer):
+    return answer["choices"]
+
+
+class House:
+    name = "house"
+
+    def get_info(self):
+        return ProviderInfo(id="house", display_name="House")
+
+    async def list_models(self):
+        return []
+
+    async def complete(self, request, **kwargs):
+        return read({})
+
+    def parse_tool_calls(self, response):
+        return []
+
+
+async def mount(coordinator, config):
+    await coordinator.mount("providers", House())
+"""
+CONTEXT = """
+import json
+
+from amplifier_context_simple import mount as mount_simple
+
+
+class House:
+    def __init__(self, simple):
+        self._simple = simple
+
+    def __getattr__(self, name):
+        return getattr(self._simple, name)
+
+    async def get_messages_for_request(self, **kwargs):
+        return json.loads(None)
+
+
+async def mount(coordinator, config):
+    await mount_simple(coordinator, config)
+    await coordinator.mount("context", House(coordinator.get("context")))
+"""
+ORCHESTRATOR = """
+class House:
+    async def execute(self, prompt, context, providers, tools, hooks, **kwargs):
+        return [][0]
+
+
+async def mount(coordinator, config):
+    await coordinator.mount("orchestrator", House())
+"""
+CASES = {
+    "provider-house": (PROVIDER, 6, "provider 'house': KeyError: 'choices'"),
+    "context-house": (
+        CONTEXT,
+        15,
+        "context manager: TypeError: the JSON object must be str, bytes or bytearray, not NoneType",
+    ),
+    "loop-house": (ORCHESTRATOR, 4, "orchestrator: IndexError: list index out of range"),
+}
+PLACES = {
+    "provider-house": "providers: [{module: provider-house, source: ./modules/house.py}]",
+    "context-house": "session: {context: {module: context-house, source: ./modules/house.py}}",
+    "loop-house": "session: {orchestrator: {module: loop-house, source: ./modules/house.py}}",
+}
+
+
+@pytest.mark.parametrize("module", CASES)
+@pytest.mark.usefixtures("home")
+def test_an_error_in_a_module_names_the_module_and_the_place_in_its_code(
+    module: str, project: Path, modules: Path
+) -> None:
+    code, line, told = CASES[module]
+    (modules / "house.py").write_text(code, encoding="utf-8")
+    playbook = "providers: [{module: provider-playbook, config: {otherwise: {say: hi}}}]\n"
+    mounted = PLACES[module] + "\n" + ("" if module.startswith("provider") else playbook)
+    (project / "bundle.md").write_text(f"---\nbundle: {{name: b}}\n{mounted}---\nAnswer.\n", encoding="utf-8")
+    wanted = f"{told} ({modules / 'house.py'}:{line})"
+    done = forks.run(["run", "--json", "hi"])
+    assert done.returncode == exits.FAILED
+    assert json.loads(done.stdout)["data"]["error"] == wanted
+    assert f"amplifier: {wanted} (use --debug to see the traceback)\n" in done.stderr
