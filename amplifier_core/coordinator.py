@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from .cancellation import CancellationToken, as_failure
@@ -14,7 +15,7 @@ from .time_limits import finish
 from .undoing import drop_value, note_step, set_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from .approval import ApprovalSystem
     from .display import DisplaySystem
@@ -93,7 +94,8 @@ class ModuleCoordinator:
         """Put `module` at a mount point; a point for many modules takes `name`, by default `module.name`.
 
         `trigger` is another word for `triggers`, and a trigger's name defaults to the name of its class. Raises
-        `ValueError` for an unknown point, for `hooks`, and for a missing name, `TypeError` for one that is no string.
+        `ValueError` for an unknown point, for `hooks`, and for a missing name, `TypeError` for one that is no string,
+        and for a tool that cannot be described to a model.
         """
         if mount_point in _SINGLE:
             set_value(self.mount_points, mount_point, module)
@@ -108,6 +110,8 @@ class ModuleCoordinator:
             raise ValueError(f"Name required for {mount_point}")
         if not isinstance(chosen, str):
             raise TypeError(f"the name of a module at {mount_point} must be a string, not {chosen!r}")
+        if mount_point == "tools":
+            _require_description(chosen, module)
         set_value(self.mount_points[mount_point], chosen, module)
 
     async def unmount(self, mount_point: str, name: str | None = None) -> None:
@@ -289,3 +293,11 @@ class ModuleCoordinator:
         from .hook_results import process
 
         return await process(self, result, event, hook_name)
+
+
+def _require_description(name: str, tool: Any) -> None:
+    """Return for a tool with a schema and a description, or without. Raises `TypeError` for others of another kind."""
+    for part, kind, told in (("input_schema", Mapping, "a mapping, a JSON Schema"), ("description", str, "a text")):
+        value = getattr(tool, part, None)
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(f"tool '{name}': its {part} must be {told}, not {type(value).__name__}")

@@ -98,3 +98,32 @@ def test_an_error_in_a_module_names_the_module_and_the_place_in_its_code(
     assert done.returncode == exits.FAILED
     assert json.loads(done.stdout)["data"]["error"] == wanted
     assert f"amplifier: {wanted} (use --debug to see the traceback)\n" in done.stderr
+
+
+TOOL = """
+class Odd:
+    name = "odd"
+    description = "Be odd."
+    input_schema = "none"
+
+    async def execute(self, input):
+        return {}
+
+
+async def mount(coordinator, config):
+    await coordinator.mount("tools", Odd())
+"""
+
+
+@pytest.mark.usefixtures("home")
+def test_a_tool_with_a_wrong_schema_is_named_and_ends_no_run(project: Path, modules: Path) -> None:
+    (modules / "odd.py").write_text(TOOL, encoding="utf-8")
+    tools = "tools: [{module: odd, source: ./modules/odd.py}]"
+    playbook = "providers: [{module: provider-playbook, config: {otherwise: {say: hello}}}]"
+    (project / "bundle.md").write_text(
+        f"---\nbundle: {{name: b}}\n{playbook}\n{tools}\n---\nAnswer.\n", encoding="utf-8"
+    )
+    done = forks.run(["run", "hi"])
+    assert (done.returncode, done.stdout) == (exits.OK, "hello\n")
+    told = "tool 'odd' was not mounted: tool 'odd': its input_schema must be a mapping, a JSON Schema, not str"
+    assert f"amplifier: WARNING: {told}\n" in done.stderr

@@ -246,6 +246,24 @@ async def test_a_name_that_is_no_string_is_refused(coordinator: ModuleCoordinato
     assert coordinator.get("tools") == {}
 
 
+@pytest.mark.parametrize(
+    ("part", "value", "told"),
+    [
+        ("input_schema", "none", "input_schema must be a mapping, a JSON Schema, not str"),
+        ("input_schema", ["path"], "input_schema must be a mapping, a JSON Schema, not list"),
+        ("description", 7, "description must be a text, not int"),
+    ],
+)
+async def test_a_tool_that_cannot_be_described_to_a_model_is_refused_with_its_name(
+    coordinator: ModuleCoordinator, part: str, value: object, told: str
+) -> None:
+    tool = MockTool(name="odd")
+    setattr(tool, part, value)
+    with pytest.raises(TypeError, match=f"^tool 'odd': its {told}$"):
+        await coordinator.mount("tools", tool)
+    assert coordinator.get("tools") == {}
+
+
 def leave_once(number: int, *rest: object) -> None:
     signal.signal(number, signal.SIG_IGN)
     sys.exit(7)

@@ -109,7 +109,7 @@ class BasicOrchestrator:
 
     def _describe(self, name: str, tool: Tool) -> ToolSpec:
         """Return the description of a tool for the model; made again only after a change."""
-        schema, description = getattr(tool, "input_schema", None), tool.description
+        schema, description = getattr(tool, "input_schema", None), getattr(tool, "description", None)
         if name in self._specs:
             known_schema, known_description, spec = self._specs[name]
             if known_schema is schema and known_description == description:
