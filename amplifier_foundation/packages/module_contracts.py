@@ -12,6 +12,7 @@ from amplifier_core.testing.process_watch import watch_process
 from amplifier_core.testing.provider_checks import check_description, check_parsing
 from amplifier_core.testing.tool_checks import call_tool, check_tool_description
 from amplifier_core.validation.base import ValidationResult, is_async, takes
+from amplifier_core.validation.hook import handlers_of
 
 from .report import kind_of
 
@@ -74,7 +75,8 @@ async def _examine_mounted(task: Task, kind: str, coordinator: MockCoordinator, 
     task.tell(offers={each: sorted(_names_at(coordinator, each)) for each in dict.fromkeys(mounted)})
     if mounted and kind in POINTS.values() and kind not in mounted:
         raise AssertionError(f"'{task.name}' promises a {kind}, and mounts a {mounted[0]}: name it after its kind")
-    for each in {kind, *mounted} & set(VALIDATORS):
+    hooks = {"hook"} if handlers_of(coordinator) else set()  # a module of any kind may register some
+    for each in {kind, *mounted, *hooks} & set(VALIDATORS):
         result = ValidationResult(each, task.target)
         VALIDATORS[each]().check_mounted(result, coordinator)
         for check in result.errors:
@@ -82,6 +84,9 @@ async def _examine_mounted(task: Task, kind: str, coordinator: MockCoordinator, 
                 task.add("error", check.message)
             else:
                 task.add("note", f"{check.message} (without a configuration; give one with --config)")
+        if each == "hook":  # the other warnings are told by the checks below
+            for check in result.warnings:
+                task.add("warning", check.message)
     for provider in (coordinator.get("providers") or {}).values():
         check_description(provider)
         check_parsing(provider)

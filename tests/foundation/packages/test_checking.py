@@ -53,6 +53,15 @@ async def mount(coordinator, config):
     await coordinator.mount("tools", Good())
 """
 
+HOOKS = """
+async def hear(event, data):
+    return None
+
+async def mount(coordinator, config):
+    undo = coordinator.hooks.register(EVENT, hear, name="hear")
+    return undo
+"""
+
 
 def trigger(body: str) -> str:
     """Return a trigger whose class has this body, too."""
@@ -222,6 +231,18 @@ MODULES: dict[str, tuple[str, str]] = {
         "    return coordinator.hooks.register('tool:pre', lambda event: None, name='plain')",
         "a handler must take (event, data), and these do not: plain (tool:pre)",
     ),
+    "hooks-pattern": (
+        HOOKS.replace("EVENT", "'tool:*'"),
+        r"no event is ever named 'tool:\*', and its handler is never called: register it for each name",
+    ),
+    "hooks-number": (
+        HOOKS.replace("EVENT", "5"),
+        "no event is ever named 5, and its handler is never called: register it for each name",
+    ),
+    "tool-guarding": (
+        TOOL + "    coordinator.hooks.register('*', hear)\n\nasync def hear(event, data):\n    pass\n",
+        r"no event is ever named '\*', and its handler is never called: register it for each name",
+    ),
 }
 """Modules by name."""
 
@@ -259,6 +280,31 @@ def test_a_broken_package_is_told_in_one_line_what_is_wrong(name: str, broken: R
     assert len(errors) == 1, errors
     assert errors[0] == wanted or re.fullmatch(wanted, errors[0])
     assert "\n" not in errors[0]
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        ("tool:before", "no event 'tool:before' is known, and its handler may never be called: did you mean 'tool:"),
+        (
+            "prompt:submitted",
+            "did you mean 'prompt:submit'?; the events of 'prompt' are prompt:complete, prompt:submit",
+        ),
+        ("tool:pre", ""),
+        ("provider:fallback", ""),
+        ("acme:thing", ""),
+        ("tool:lent", ""),
+    ],
+)
+def test_a_handler_of_a_misspelt_event_is_told(event: str, told: str, site: Site) -> None:
+    code = HOOKS.replace("EVENT", repr(event)).replace(
+        "    undo", "    coordinator.register_contributor('observability.events', 'x', lambda: ['tool:lent'])\n    undo"
+    )
+    site.install("acme", {"amplifier.modules": {"hooks-acme": "acme_hooks:mount"}}, {"acme_hooks.py": code})
+    [entry] = check_package("acme").entries
+    findings = [each for each in entry.findings if each.level != "note"]
+    assert [each.level for each in findings] == (["warning"] if told else [])
+    assert told in "".join(each.text for each in findings)
 
 
 def test_a_good_package_keeps_its_contracts(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
