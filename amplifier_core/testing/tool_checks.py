@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import re
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..interfaces import Tool
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""The names that OpenAI and Anthropic both take: https://platform.openai.com/docs/api-reference/chat/create."""
 
 
 async def check_tool(tool: Tool, example_input: Mapping[str, Any], *, patience: float = 10.0) -> ToolResult:
@@ -47,6 +51,8 @@ def check_tool_description(tool: Any) -> None:
     for name in ("name", "description"):
         text = getattr(tool, name, None)
         require(isinstance(text, str) and bool(text.strip()), f"a tool's {name} must be a text, not {text!r}")
+    told = f"a tool's name must be 1 to 64 letters of a-z, digits, _ and -: services of models refuse {tool.name!r}"
+    require(_NAME.fullmatch(tool.name) is not None, told)
     schema = getattr(tool, "input_schema", {})
     require(isinstance(schema, dict), f"input_schema must be a dict with a JSON Schema, not {type(schema).__name__}")
     try:

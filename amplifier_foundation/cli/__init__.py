@@ -291,9 +291,10 @@ def invoke(args: Sequence[str] | None = None) -> int:
             what = full.filename or "the output or a file"
             _say(f"{what} cannot be written ({full.strerror}). Free some space and try again")
         else:
+            from ..documents.safe_text import plain_line
             from ..sessions.failures import describe_failure
 
-            _say(f"{describe_failure(error)} (use --debug to see the traceback)")
+            _say(f"{plain_line(describe_failure(error))} (use --debug to see the traceback)")
         return exits.exit_code(error)
     return outcome if isinstance(outcome, int) else exits.OK
 

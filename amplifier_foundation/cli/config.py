@@ -13,6 +13,7 @@ from ..cli import exits
 from .app import json_option, read_settings_here
 from .completing import complete_config_keys
 from .output import print_json, print_table
+from .running.terminal import tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +107,7 @@ def set_(ctx: click.Context, key: str, value: str, scope: Scope) -> None:
     try:
         settings = read_settings()
     except InvalidSettings as error:  # in another file; the setting is written
-        click.echo(str(error), err=True)
+        tell(str(error))
         return
     if settings.layer_of(keys).source != scope:
         click.echo(f"but here the value comes from: {settings.origin(keys)}", err=True)

@@ -13,13 +13,30 @@ FORMAT = "amplifier: %(levelname)s: %(message)s"
 
 
 class RedactingFormatter(logging.Formatter):
-    """Hides the secrets of a record in its message and its traceback."""
+    """Makes a record safe to print: without secrets, and without characters that steer a terminal.
+
+    The message is one line, and a traceback is indented below it: no text of others can pass for a line of its own.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the text of a record."""
         from amplifier_core.utils.secrets import redact_text
 
-        return redact_text(super().format(record))
+        from ..documents.safe_text import plain
+
+        return plain(redact_text(super().format(record)))
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        from amplifier_core.utils.secrets import redact_text
+
+        from ..documents.safe_text import plain_line
+
+        return plain_line(redact_text(super().formatMessage(record)))
+
+    def formatException(self, ei: Any) -> str:
+        """Return the traceback of an error, indented."""
+        return "  " + super().formatException(ei).replace("\n", "\n  ")
 
 
 def is_for_people(record: logging.LogRecord) -> bool:

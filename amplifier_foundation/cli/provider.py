@@ -25,6 +25,7 @@ from .completing import complete_providers
 from .loops import run_in_loop
 from .output import print_json, print_table
 from .own_stdout import divert_stdout
+from .running.terminal import tell
 from .trusting import Asking
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _read_bundle(ctx: click.Context) -> Bundle | None:
     try:
         return read_bundle_at(None, plugins_of(ctx), settings)
     except BundleError as error:
-        click.echo(f"amplifier: {error}", err=True)
+        tell(f"amplifier: {error}")
         return None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_foundation.cli import exits
+from amplifier_foundation.cli.running.terminal import tell
 from tests import forks
 
 PROVIDER = """
@@ -127,3 +128,24 @@ def test_a_tool_with_a_wrong_schema_is_named_and_ends_no_run(project: Path, modu
     assert (done.returncode, done.stdout) == (exits.OK, "hello\n")
     told = "tool 'odd' was not mounted: tool 'odd': its input_schema must be a mapping, a JSON Schema, not str"
     assert f"amplifier: WARNING: {told}\n" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["", "--debug"])
+@pytest.mark.usefixtures("home")
+def test_the_text_of_an_error_does_not_steer_the_terminal(option: str, project: Path, modules: Path) -> None:
+    code = PROVIDER.replace("return read({})", 'raise OSError("\\x1b]0;owned\\x07\\x1b[2J\\namplifier: forged")')
+    (modules / "house.py").write_text(code, encoding="utf-8")
+    entry = "{module: provider-house, source: ./modules/house.py}"
+    (project / "bundle.md").write_text(
+        f"---\nbundle: {{name: b}}\nproviders: [{entry}]\n---\nAnswer.\n", encoding="utf-8"
+    )
+    done = forks.run([*option.split(), "run", "hi"])
+    assert done.returncode == exits.FAILED
+    assert "OSError: �]0;owned��[2J" in done.stderr
+    assert "\x1b" not in done.stderr
+    assert option or "\namplifier: forged" not in done.stderr
+
+
+def test_a_print_for_a_person_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    tell("amplifier: \x1b[2Jowned")
+    assert capsys.readouterr().err == "amplifier: �[2Jowned\n"

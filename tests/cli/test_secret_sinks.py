@@ -163,6 +163,19 @@ SINKS: dict[str, Callable[[str], Any]] = {
 }
 
 
+def test_no_text_of_others_steers_the_terminal_or_passes_for_a_line_of_a_log() -> None:
+    text = "HTTP 500: \x1b]0;owned\x07\x1b[2J\nforged line"
+    try:
+        raise OSError(text)
+    except OSError as error:
+        known = (type(error), error, error.__traceback__)
+    record = logging.LogRecord("x", logging.WARNING, "f", 1, "a trigger failed: %s", (text,), known)
+    first, *traced = RedactingFormatter(FORMAT).format(record).split("\n")
+    assert first == "amplifier: WARNING: a trigger failed: HTTP 500: �]0;owned��[2J\\nforged line"
+    assert all(each.startswith("  ") and each.replace("�", " ").isprintable() for each in traced)
+    assert traced[-1].strip() == "forged line"
+
+
 @pytest.mark.parametrize("sink", SINKS)
 def test_no_secret_reaches_a_sink(sink: str) -> None:
     require_hidden("\n".join(str(SINKS[sink](text)) for _, text, _ in SHAPES))

@@ -15,6 +15,7 @@ from ...operations.loading import find_left_out_here, known_bundles
 from ..app import confirm, json_option, plugins_of, read_bundle_at, read_settings_here, yes_option
 from ..completing import complete_bundles
 from ..output import plural, print_json
+from ..running.terminal import tell
 
 if TYPE_CHECKING:
     from amplifier_core.plugins import Plugins
@@ -96,7 +97,7 @@ def find_missing(path: str | None, plugins: Plugins) -> list[Missing]:
             leave_out = find_left_out_here(source, plugins, names)
             bundles.append(read_bundle(source, registry=names, leave_out=leave_out))
         except BundleError as error:  # `validate` shows all of it
-            click.echo(f"background session '{name}' is left out: {error}", err=True)
+            tell(f"background session '{name}' is left out: {error}")
     triggers = {*plugins.triggers, *(row.name for row in plugins.rows)}  # a disabled one is installed
     missing = missing_from(bundles, modules=names_of_modules(), triggers=triggers)
     chosen = settings.get("storage")

@@ -15,6 +15,7 @@ from ..app import json_option, plugins_of, read_settings_here
 from ..completing import complete_bundles
 from ..loops import run_async
 from ..output import print_json
+from ..running.terminal import tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +61,7 @@ def update(ctx: click.Context, bundles: tuple[str, ...], as_json: bool) -> None:
         if not rows:
             click.echo("No remote bundles.", err=True)
     for error in errors:
-        click.echo(f"amplifier: {error}", err=True)
+        tell(f"amplifier: {error}")
     ctx.exit(exits.exit_code(errors[0]) if errors else exits.OK)
 
 

@@ -11,6 +11,8 @@ import click
 
 from amplifier_core.utils.secrets import redact_text
 
+from ...documents.safe_text import plain
+
 
 def tell(text: str, **style: Any) -> None:
     """Print a line as `print_line`; one that cannot be written is lost, and fails nothing."""
@@ -19,8 +21,8 @@ def tell(text: str, **style: Any) -> None:
 
 
 def print_line(text: str, **style: Any) -> None:
-    """Print a line without secrets on stderr, styled at a terminal unless `NO_COLOR` is set. Raises `OSError`."""
-    text = redact_text(text)
+    """Print a safe text without secrets on stderr, styled at a terminal unless `NO_COLOR` is set. Raises `OSError`."""
+    text = plain(redact_text(text))
     colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     # `err=True` would find the stream below the one that keeps a moving part of the screen apart.
     click.echo(click.style(text, **style) if style and colour else text, file=sys.stderr)

@@ -33,6 +33,7 @@ from ..app import (
 )
 from ..loops import run_in_loop
 from ..output import print_json, print_table, timestamp
+from ..running.terminal import tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,7 +127,7 @@ async def retry(
             for project, queue in queues
         }
     for problem in (*uncertain.values(), *conflicts):
-        click.echo(f"not retried: {problem}", err=True)
+        tell(f"not retried: {problem}")
     for each in due:
         when = "is handled now" if runs[each.project, each.queue] else "waits for the next: amplifier up"
         session = f", in its session {each.session_id}" if each.session_id else ""
@@ -163,7 +164,7 @@ async def drop(ctx: click.Context, ids: tuple[str, ...], folder: str | None, rea
         async for each in drop_deliveries(store, person(), chosen, reason):
             if isinstance(each, DeliveryConflict):
                 is_conflict = True
-                click.echo(f"not dropped: {each}", err=True)
+                tell(f"not dropped: {each}")
             else:
                 click.echo(f"{summarize(each)} is skipped: {reason}")
     if is_conflict:

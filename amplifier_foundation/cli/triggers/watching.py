@@ -25,6 +25,7 @@ from ..completing import complete_background_sessions
 from ..loops import run_in_loop
 from ..output import console
 from ..own_stdout import divert_stdout, own_stdout
+from ..running.terminal import tell
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -167,7 +168,7 @@ class Watched:
             if owner is not None:  # a port can be taken once
                 pid = owner.get("pid", "?")
                 text += f" (process {pid} of amplifier up runs the same triggers; stop it with: amplifier stop --all)"
-            click.echo(f"amplifier: {text}", err=True)
+            tell(f"amplifier: {text}")
 
     async def _events(self, declared: Declared, source: TriggerSource) -> None:
         from ...background.trigger_making import stop_trigger

@@ -222,6 +222,10 @@ MODULES: dict[str, tuple[str, str]] = {
         "mount must return None or a function for the clean-up; it returned dict",
     ),
     "provider-tool": (TOOL, "'provider-tool' promises a provider, and mounts a tool: name it after its kind"),
+    "tool-odd-name": (
+        TOOL.replace('"good"', '"my tool!"'),
+        "a tool's name must be 1 to 64 letters of a-z, digits, _ and -: services of models refuse 'my tool!'",
+    ),
     "tool-raising": (
         TOOL.replace('"what" in input', 'bool(input["what"])'),
         "execute({}) must return a result with success=False; it raised KeyError: 'what'",

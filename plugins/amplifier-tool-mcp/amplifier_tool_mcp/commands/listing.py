@@ -8,6 +8,7 @@ import click
 
 from amplifier_foundation.cli.app import json_option
 from amplifier_foundation.cli.output import print_json, print_table
+from amplifier_foundation.cli.running.terminal import tell
 
 
 @click.command("list", epilog="Example: amplifier mcp list")
@@ -32,7 +33,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
         for each in found.servers
     ]
     for problem in found.problems:
-        click.echo(f"amplifier: {problem}", err=True)
+        tell(f"amplifier: {problem}")
     if as_json:
         print_json("mcp.list/1", rows)
         return
