@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 _SINGLE = ("orchestrator", "context", "module-source-resolver")
 _MANY = ("providers", "tools", "triggers")
+_DESCRIPTION = (("input_schema", Mapping, "a mapping, a JSON Schema"), ("description", str, "a text"))
+"""The attributes of a tool that a model sees; it may lack them."""
 
 CLEANUP_TIME_LIMIT = 30.0
 """The most seconds for one clean-up of a module."""
@@ -111,7 +113,10 @@ class ModuleCoordinator:
         if not isinstance(chosen, str):
             raise TypeError(f"the name of a module at {mount_point} must be a string, not {chosen!r}")
         if mount_point == "tools":
-            _require_description(chosen, module)
+            for part, kind, told in _DESCRIPTION:
+                value = getattr(module, part, None)
+                if value is not None and not isinstance(value, kind):
+                    raise TypeError(f"tool '{chosen}': its {part} must be {told}, not {type(value).__name__}")
         set_value(self.mount_points[mount_point], chosen, module)
 
     async def unmount(self, mount_point: str, name: str | None = None) -> None:
@@ -293,11 +298,3 @@ class ModuleCoordinator:
         from .hook_results import process
 
         return await process(self, result, event, hook_name)
-
-
-def _require_description(name: str, tool: Any) -> None:
-    """Return for a tool with a schema and a description, or without. Raises `TypeError` for others of another kind."""
-    for part, kind, told in (("input_schema", Mapping, "a mapping, a JSON Schema"), ("description", str, "a text")):
-        value = getattr(tool, part, None)
-        if value is not None and not isinstance(value, kind):
-            raise TypeError(f"tool '{name}': its {part} must be {told}, not {type(value).__name__}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import AmplifierError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from types import FrameType
 
 _FOR_PEOPLE = (ValueError, RuntimeError, OSError)
@@ -23,7 +23,8 @@ def note_origin(error: Exception, mounted: Mapping[str, Any]) -> None:
     """
     if isinstance(error, AmplifierError):
         return
-    modules = list(_list_modules(mounted))
+    modules = [(f"provider '{name}'", provider) for name, provider in mounted["providers"].items()]
+    modules += [("context manager", mounted["context"]), ("orchestrator", mounted["orchestrator"])]
     for frame, line in _list_calls(error):
         title = next((title for title, module in modules if _is_of(frame, module)), "")
         if title == "orchestrator" and (isinstance(error, _FOR_PEOPLE) or type(error) is LookupError):
@@ -55,14 +56,6 @@ def _list_calls(error: BaseException) -> list[tuple[FrameType, int]]:
 
 def _name_place(frame: FrameType, line: int) -> str:
     return f"{frame.f_code.co_filename}:{line}"
-
-
-def _list_modules(mounted: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the modules that run within a turn, each with its title."""
-    for name, provider in mounted["providers"].items():
-        yield f"provider '{name}'", provider
-    yield "context manager", mounted["context"]
-    yield "orchestrator", mounted["orchestrator"]
 
 
 def _is_of(frame: FrameType, module: Any) -> bool:

@@ -39,40 +39,38 @@ class HookValidator(ModuleValidator):
         good = f"{len(handlers)} handlers registered"
         bad = f"a handler must take (event, data), and these do not: {', '.join(unfit)}"
         result.record("protocol_compliance", not unfit, good, bad)
-        declared = _collect_declared(coordinator)
+        declared = self._collect_declared(coordinator)
         for event in {event: None for event, _, _ in handlers}:
             if not isinstance(event, str) or "*" in event:
                 bad = f"no event is ever named {event!r}, and its handler is never called: register it for each name"
                 result.record("hook_events", False, "", bad)
-            elif fault := _find_misspelling(event, declared):
+            elif fault := self._find_misspelling(event, declared):
                 result.record("hook_events", False, "", fault, "warning")
+
+    def _find_misspelling(self, event: str, declared: Collection[str]) -> str:
+        """Return what is wrong with the name of an event, "" for a good one: one of a known family is to be known."""
+        family = event.partition(":")[0]
+        known = {*ALL_EVENTS, *STREAM_EVENTS, *OF_MODULES, *declared}
+        if event in known or family not in FAMILIES:
+            return ""
+        of_family = sorted(name for name in known if name.startswith(f"{family}:"))
+        [nearest, *_] = get_close_matches(event, of_family, n=1, cutoff=0)
+        all_of_it = f"; the events of '{family}' are {', '.join(of_family)}"
+        return f"no event '{event}' is known, and its handler may never be called: did you mean '{nearest}'?{all_of_it}"
+
+    def _collect_declared(self, coordinator: MockCoordinator) -> set[str]:
+        """Return the events that modules on a coordinator declare as their own, without those of async callbacks."""
+        declared: set[str] = set()
+        for contribution in coordinator.channels.get("observability.events", ()):
+            found = contribution["callback"]()
+            if isinstance(found, list | tuple | set | frozenset):
+                declared.update(map(str, found))
+            elif hasattr(found, "close"):  # a coroutine
+                found.close()
+        return declared
 
 
 def handlers_of(coordinator: Any) -> list[tuple[str, str, Any]]:
     """Return the handlers on a coordinator's hooks: event, name, function; [] for hooks other than the kernel's."""
     registered = getattr(getattr(coordinator, "hooks", None), "_handlers", {})
     return [(event, name, handler) for event, entries in registered.items() for handler, _, _, name, _ in entries]
-
-
-def _find_misspelling(event: str, declared: Collection[str]) -> str:
-    """Return what is wrong with the name of an event, "" for a good one: one of a known family is to be known."""
-    family = event.partition(":")[0]
-    known = {*ALL_EVENTS, *STREAM_EVENTS, *OF_MODULES, *declared}
-    if event in known or family not in FAMILIES:
-        return ""
-    of_family = sorted(name for name in known if name.startswith(f"{family}:"))
-    [nearest, *_] = get_close_matches(event, of_family, n=1, cutoff=0)
-    all_of_it = f"; the events of '{family}' are {', '.join(of_family)}"
-    return f"no event '{event}' is known, and its handler may never be called: did you mean '{nearest}'?{all_of_it}"
-
-
-def _collect_declared(coordinator: MockCoordinator) -> set[str]:
-    """Return the events that modules on a coordinator declare as their own; those of an async callback are unknown."""
-    declared: set[str] = set()
-    for contribution in coordinator.channels.get("observability.events", ()):
-        found = contribution["callback"]()
-        if isinstance(found, list | tuple | set | frozenset):
-            declared.update(map(str, found))
-        elif hasattr(found, "close"):  # a coroutine
-            found.close()
-    return declared

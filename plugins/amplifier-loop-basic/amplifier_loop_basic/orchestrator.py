@@ -44,7 +44,7 @@ class BasicOrchestrator:
         self._max_parallel_tools, self._max_result_chars = checked.max_parallel_tools, checked.max_result_chars
         self.default_provider = checked.default_provider
         self._interrupts = Interrupts()
-        self._specs: dict[str, tuple[Any, str, ToolSpec]] = {}
+        self._specs: dict[str, tuple[Any, str | None, ToolSpec]] = {}
 
     @cached_property
     def _stream(self) -> Stream:

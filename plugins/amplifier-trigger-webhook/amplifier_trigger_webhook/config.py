@@ -6,7 +6,7 @@ import re
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from amplifier_core.errors import TriggerConfigError
 from amplifier_core.trigger_config import read_trigger_config
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 Scheme = Literal["github", "plain", "none"]
 MEBIBYTE = 1024 * 1024
-_HOST_NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?")
-"""A name as it stands in a Host header, where one with other letters is written as `xn--…`."""
+_HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?|[0-9a-f:.]*:[0-9a-f:.]*:[0-9a-f:.]*")
+"""A name or an address as it stands in a Host header, where a name with other letters is written as `xn--…`."""
 
 
 class WebhookConfig(BaseModel):
@@ -39,7 +39,6 @@ class WebhookConfig(BaseModel):
     ] = "127.0.0.1"
     hosts: Annotated[
         list[str],
-        AfterValidator(lambda names: [_read_host(name) for name in names]),
         Field(description="Its other names, such as a tunnel's."),
     ] = []
     secret_env: Annotated[
@@ -71,6 +70,17 @@ class WebhookConfig(BaseModel):
         except ValueError:
             raise ValueError(f"{host!r} is not an address; write one such as 127.0.0.1, or localhost") from None
 
+    @field_validator("hosts")
+    @classmethod
+    def _read_names(cls, hosts: list[str]) -> list[str]:
+        """Return names and addresses as the Host header is compared with them."""
+        names = [host.lower().removeprefix("[").removesuffix("]") for host in hosts]
+        for host, name in zip(hosts, names, strict=True):
+            if not _HOST.fullmatch(name):
+                remedy = "write each name alone, as hooks.example.com: without a scheme, a port, a path or *"
+                raise ValueError(f"{host!r} is no name of a host; {remedy}")
+        return names
+
     @property
     def scheme(self) -> Scheme:
         """How senders sign requests."""
@@ -88,21 +98,6 @@ class WebhookConfig(BaseModel):
             return frozenset()
         own = ("localhost", "127.0.0.1", "::1") if self.is_loopback else ()
         return frozenset((*own, self.host, *self.hosts))
-
-
-def _read_host(given: str) -> str:
-    """Return a name or an address of `hosts` as the Host header is compared with it.
-
-    Raises `ValueError` for one that no request can have.
-    """
-    name = given.lower().removeprefix("[").removesuffix("]")
-    if _HOST_NAME.fullmatch(name):
-        return name
-    try:
-        return str(ip_address(name))
-    except ValueError:
-        remedy = "write each name alone, as hooks.example.com: without a scheme, a port, a path or *"
-        raise ValueError(f"{given!r} is no name of a host; {remedy}") from None
 
 
 def read_config(trigger: str, config: Mapping[str, Any]) -> WebhookConfig:

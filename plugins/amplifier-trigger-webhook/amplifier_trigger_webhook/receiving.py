@@ -127,8 +127,8 @@ class Receiver:
         """Refuse a request by its headers alone."""
         headers = request.headers
         host = headers.get("host", "")
-        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0].lower()
-        if self._hosts and name not in self._hosts:
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        if self._hosts and name.lower() not in self._hosts:
             raise Refusal(421, "this is not the host of the request; add its name to `hosts`")
         if request.method != "POST":
             raise Refusal(405, "post the event", {"Allow": "POST"})

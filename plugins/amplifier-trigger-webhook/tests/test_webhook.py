@@ -277,7 +277,7 @@ async def test_other_paths_and_methods_are_refused(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["localhost", "LOCALHOST:1", "127.0.0.1", "[::1]:8787", "hook.example", "[2001:db8::7]"]
+    "host", ["localhost", "LOCALHOST:1", "127.0.0.1", "[::1]:8787", "hook.example", "[2001:DB8::7]"]
 )
 async def test_its_own_names_are_let_in(host: str, run: Run) -> None:
     async with run(hosts=["Hook.Example", "[2001:DB8::7]"]) as bench:
