@@ -124,9 +124,9 @@ async def test_what_a_child_cannot_do_without_is_raised_stored_and_told_once(
     assert type(caught.value).__name__ == kind
     stored = f"{text}. See: amplifier bundle validate" if kind == "NoProviderMounted" else error
     record = await store.get("broken")
-    assert (record.status, str(record.error).startswith(stored)) == ("failed", True)
+    assert (record.status, stored in str(record.error)) == ("failed", True)
     [(name, told)] = await told_of(store)
-    assert (name, told.startswith(stored)) == ("session:error", True)
+    assert (name, stored in told) == ("session:error", True)
     assert traces(parent) == before
 
 
