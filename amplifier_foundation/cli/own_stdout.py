@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from amplifier_core.plugin_guard import STDERR, STDOUT
 
 from .log_lines import PresentStderr
+from .streams import WaitingFile, open_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,4 +65,4 @@ def _take_descriptor(stdout: TextIO) -> TextIO | None:
     except OSError:  # stderr is closed
         os.close(kept)
         return None
-    return os.fdopen(kept, "w", encoding=stdout.encoding, errors=stdout.errors)
+    return open_waiting(WaitingFile(kept, "wb"), stdout)

@@ -9,11 +9,10 @@ from typing import Any, TextIO
 
 
 class WaitingFile(io.FileIO):
-    """The file of a stream; it waits for room also where the other side of a pipe has set `O_NONBLOCK`."""
+    """A file that waits for room also where the other side of a pipe has set `O_NONBLOCK`."""
 
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__(stream.fileno(), "wb", closefd=False)
-        self._stream = stream  # whose end may close the file
+    stream: TextIO | None = None
+    """The stream in whose place it is: its end may close the file."""
 
     def write(self, data: Any, /) -> int:
         """Write some bytes at least; return their number. Raises `OSError`."""
@@ -22,13 +21,18 @@ class WaitingFile(io.FileIO):
         return written
 
 
+def open_waiting(file: WaitingFile, like: TextIO) -> TextIO:
+    """Return a stream that writes text to the file, as the stream `like` does."""
+    by_lines = isinstance(like, io.TextIOWrapper) and (like.line_buffering or like.write_through)
+    return io.TextIOWrapper(io.BufferedWriter(file), like.encoding, like.errors, line_buffering=by_lines)
+
+
 def wait_for_readers() -> None:
     """Have stdout and stderr wait for slow readers, and leave the mode of a pipe as it is: others have it open, too."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):
             stream.flush()
-            by_lines = stream.line_buffering or stream.write_through
-            buffer = io.BufferedWriter(WaitingFile(stream))
-            waiting = io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=by_lines)
-            setattr(sys, name, waiting)
+            file = WaitingFile(stream.fileno(), "wb", closefd=False)
+            file.stream = stream
+            setattr(sys, name, open_waiting(file, stream))
