@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from contextlib import contextmanager, suppress
-from errno import EACCES
+from errno import EACCES, EROFS
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,6 +100,11 @@ def make_private(folder: Path) -> Path:
     if os.geteuid() == 0 and folder not in _warned and folder == data_home():
         _warn_root(folder)
     return folder
+
+
+def is_closed(error: BaseException) -> bool:
+    """Return whether the system refuses a file to this user, or any writing on its file system."""
+    return isinstance(error, PermissionError) or (isinstance(error, OSError) and error.errno == EROFS)
 
 
 def unusable_error(path: Path, error: OSError) -> StoreUnavailable:

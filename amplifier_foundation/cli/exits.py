@@ -9,7 +9,7 @@ from pathlib import Path
 
 from amplifier_core import errors
 
-from ..paths import data_home, unusable_error
+from ..paths import data_home, is_closed, unusable_error
 
 OK = 0
 FAILED = 1
@@ -91,7 +91,7 @@ def find_full_disk(error: BaseException) -> OSError | None:
 
 def find_denied(error: BaseException) -> errors.StoreUnavailable | None:
     """Return the error to tell for one that says that the data folder, or a file in it, is closed to this user."""
-    if not isinstance(error, PermissionError) or isinstance(error, errors.AmplifierError):
+    if not isinstance(error, OSError) or not is_closed(error) or isinstance(error, errors.AmplifierError):
         return None
     if not error.filename or isinstance(error.filename, int):  # a descriptor has no path
         return None

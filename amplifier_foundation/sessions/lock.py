@@ -18,7 +18,7 @@ from amplifier_core.errors import SessionConflict
 from amplifier_core.process_forks import close_in_forks
 
 from ..documents.times import format_time
-from ..paths import data_home, make_private, unusable_error
+from ..paths import data_home, is_closed, make_private, unusable_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -111,7 +111,7 @@ def session_lock(session_id: str, *, is_run: bool = False) -> Iterator[None]:
 def holder_of(session_id: str) -> str | None:
     """Return the number of the process that holds the conversation of a session; None: nobody does."""
     path = data_home() / "locks" / "sessions" / session_id
-    with suppress(FileNotFoundError, NotADirectoryError), _open(path, "r+") as file:
+    with suppress(FileNotFoundError, NotADirectoryError), _open(path, "r") as file:
         if not _acquire(file.fileno(), fcntl.LOCK_SH):
             return str(_read_facts(path).get("pid", "?"))
     return None
@@ -133,12 +133,16 @@ def killed_owners() -> list[dict[str, Any]]:
 
 
 def forget_killed(project: str | None = None) -> list[dict[str, Any]]:
-    """Forget the killed processes of a folder (None: of all); return their facts."""
+    """Forget the killed processes of a folder (None: of all); return their facts.
+
+    On a read-only file system, they are found again.
+    """
     killed = [each for each in killed_owners() if project is None or project in (each.get("projects") or ())]
     keys = {owner_key(each) for each in killed}
-    for file, facts, is_held in _owner_files():
+    for path, facts, is_held in _owner_files():
         if not is_held and owner_key(facts) in keys:
-            file.truncate(0)
+            with suppress(OSError):
+                os.truncate(path, 0)
     return killed
 
 
@@ -147,18 +151,21 @@ def owner_key(owner: Mapping[str, Any]) -> tuple[Any, ...]:
     return owner.get("pid"), *(owner.get("projects") or ())
 
 
-def _owner_files() -> Iterator[tuple[IO[str], dict[str, Any], bool]]:
-    """Yield the open file of each folder's lock that names a process, its facts, and whether that holds it."""
+def _owner_files() -> Iterator[tuple[Path, dict[str, Any], bool]]:
+    """Yield the file of each folder's lock that names a process, its facts, and whether that holds it.
+
+    The file stays open, and nobody else gets its lock, until the next one is asked for.
+    """
     folder = data_home() / "locks"
     try:
         paths = sorted(folder.glob("up*.lock"))
     except PermissionError as error:
         raise unusable_error(folder, error) from error
     for path in paths:
-        with suppress(FileNotFoundError), _open(path, "r+") as file:
+        with suppress(FileNotFoundError), _open(path, "r") as file:
             is_held = not _acquire(file.fileno(), fcntl.LOCK_SH)
             if facts := _read_facts(path):
-                yield file, facts, is_held
+                yield path, facts, is_held
 
 
 def running_owner(project: str | None = None) -> dict[str, Any] | None:
@@ -226,8 +233,10 @@ def _lock_path(project: str) -> Path:
 def _open(path: Path, mode: str) -> IO[str]:
     try:
         return path.open(mode, encoding="utf-8")
-    except PermissionError as error:
-        raise unusable_error(path, error) from error
+    except OSError as error:
+        if is_closed(error):
+            raise unusable_error(path, error) from error
+        raise
 
 
 def _acquire(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:

@@ -22,6 +22,7 @@ import pytest
 
 from amplifier_core import load_plugins
 from amplifier_foundation import open_inbox
+from tests.programs import require
 
 pytestmark = pytest.mark.slow
 
@@ -193,6 +194,37 @@ def test_a_data_folder_that_is_gone_ends_it_with_75_and_the_reason(removal: str,
         assert program.process.wait(PATIENCE) == 75
         last = program.log.read_text().strip().splitlines()[-1]
     assert last.startswith(f"amplifier: {program.home}: the data folder was removed or replaced")
+
+
+def test_a_read_only_data_folder_shows_what_runs_and_lets_it_be_stopped(tmp_path: Path) -> None:
+    """The commands see the folder so in a mount namespace of their own."""
+    unshare = [require("unshare"), "--user", "--map-root-user", "--mount"]
+    with up(tmp_path) as program:
+        program.until("Watching")
+        home = program.home
+        read_only = f"mount --bind '{home}' '{home}' && mount -o remount,bind,ro '{home}'"
+        if subprocess.run([*unshare, "sh", "-c", read_only], capture_output=True, check=False).returncode:
+            pytest.skip("no mounts in user namespaces here")
+
+        def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+            command = [*unshare, "sh", "-c", f'{read_only} && exec "$@"', "-", *PROGRAM, *arguments]
+            return subprocess.run(
+                command,
+                cwd=tmp_path,
+                env=program.environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=PATIENCE,
+            )
+
+        assert f"Process {program.process.pid} since" in run("ps").stderr
+        assert "ports" in run("doctor").stdout
+        refused = run("run", "hello")
+        assert refused.returncode == 75
+        assert "cannot be used (Read-only file system). Make it writable, or set AMPLIFIER_HOME" in refused.stderr
+        stopped = run("stop", "--all")
+        assert (stopped.returncode, f"Process {program.process.pid} has ended." in stopped.stderr) == (0, True)
 
 
 def test_a_project_folder_that_is_removed_and_put_back_is_taken_up_again(tmp_path: Path) -> None:
