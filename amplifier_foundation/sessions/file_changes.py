@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.frozen import frozen, slotted
 
-from ..paths import data_home, make_private
+from ..paths import data_home, make_private, unusable_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -153,22 +153,43 @@ def record(
     about |= {"time": datetime.now(UTC).isoformat(), "at": at}
     more = {"undoes": list(undoes), "batch": batch, "lost": lost}
     line = json.dumps({**about, **{name: value for name, value in more.items() if value}})
-    _add_line(folder / JOURNAL, line.encode())
+    _add_line(journal_of(session_id), line.encode())
     return size
 
 
+def journal_of(session_id: str) -> Path:
+    """Return the file with the changes of a session."""
+    return _folder_of(session_id) / JOURNAL
+
+
 def read_changes(session_id: str) -> list[FileChange]:
-    """Return the changes of a session, in their order; lines that a kill has cut are left out."""
-    changes = []
+    """Return the changes of a session, in their order; lines that cannot be read are left out.
+
+    Raises `StoreUnavailable` for a journal that is there and cannot be read at all.
+    """
+    return _read_journal(session_id)[0]
+
+
+def count_unreadable(session_id: str) -> int:
+    """Return how many lines of a session's journal cannot be read, as after a power cut. Raises as `read_changes`."""
+    return _read_journal(session_id)[1]
+
+
+def _read_journal(session_id: str) -> tuple[list[FileChange], int]:
+    path, changes, unreadable = journal_of(session_id), [], 0
     try:
-        lines = (_folder_of(session_id) / JOURNAL).read_bytes().splitlines()
-    except OSError:
-        return []
+        lines = path.read_bytes().splitlines()
+    except (FileNotFoundError, NotADirectoryError):
+        return [], 0
+    except OSError as error:
+        raise unusable_error(path, error) from error
     for line in lines:
-        with suppress(ValueError, TypeError):
+        try:
             given = json.loads(line)
             changes.append(FileChange(**{**given, "session_id": session_id, "undoes": tuple(given.get("undoes", ()))}))
-    return changes
+        except (ValueError, TypeError):
+            unreadable += 1
+    return changes, unreadable
 
 
 def read_content(session_id: str, digest: str) -> bytes | None:

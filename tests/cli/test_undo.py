@@ -309,6 +309,27 @@ def test_a_line_that_a_kill_has_cut_is_left_out_and_the_next_one_is_whole(work: 
     assert files(told, session, "--all")[1] == [("a.txt", "restore", [1, 2], False)]
 
 
+def test_lines_that_a_power_cut_has_lost_are_told_and_the_others_can_be_undone(
+    work: Path, home: Path, told: Told
+) -> None:
+    session = turns(told, "put a.txt one", "put z.txt z")
+    journal = home / "undo" / session / "changes.jsonl"
+    first, last = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(first + bytes(len(last)))
+    code, out, err = told("session", "undo", session, "--all", "--yes")
+    assert (code, "restored 1 file" in out, (work / "a.txt").read_text()) == (exits.FAILED, True, "old\n")
+    assert f"amplifier: 1 line of {journal} cannot be read, as after a power cut: " in err
+    journal.write_bytes(bytes(len(first)))
+    code, out, _ = told("session", "undo", session)
+    assert (code, out) == (exits.FAILED, "There is nothing to undo in what can be read.\n")
+    assert json.loads(told("session", "undo", session, "--json")[1])["data"]["unreadable"] == 1
+    journal.unlink()
+    assert told("session", "undo", session)[:2] == (exits.OK, "There is nothing to undo.\n")
+    journal.mkdir()
+    code, _, err = told("session", "undo", session)
+    assert (code, f"amplifier: {journal}: cannot be used (Is a directory)." in err) == (exits.TRY_AGAIN, True)
+
+
 def test_large_and_binary_contents_come_back_as_they_were(work: Path, told: Told) -> None:
     data = os.urandom(3_000_000)
     (work / "a.txt").write_bytes(data)

@@ -11,6 +11,7 @@ import click
 from amplifier_core.errors import SessionConflict
 
 from ...documents.safe_text import plain
+from .. import exits
 from ..app import confirm, find_session, json_option, storage_plugins, use_store, yes_option
 from ..completing import complete_sessions
 from ..loops import run_in_loop
@@ -55,7 +56,7 @@ async def undo(
     """Restore the files that a session has changed with its file tools.
 
     It shows the differences first. Files that others, commands or hooks have changed since are refused, and then none
-    is restored.
+    is restored. It ends with 1 when the record of a session's changes cannot be read as a whole.
     """
     from ...sessions.lineage import read_below
     from ...sessions.presence import as_it_is
@@ -67,7 +68,9 @@ async def undo(
         for each in (record, *below):
             if as_it_is(each).status == "running" and not dry_run:
                 raise SessionConflict(each.session_id, f"session '{each.session_id}' is running. Stop it first")
-        chains = read_chains([record.session_id, *(each.session_id for each in below)])
+        ids = [record.session_id, *(each.session_id for each in below)]
+        unreadable = _warn_unreadable(ids)
+        chains = read_chains(ids)
         turns = await read_turns(store, [change for chain in chains for change in chain.changes])
     chosen = _choose(chains, turns, which if turn is None else "turn", turn)
     steps = [step for chain in chains if (step := plan_undo(chain, chosen)) is not None]
@@ -87,13 +90,35 @@ async def undo(
     if as_json:
         print_json(
             "session.undo/1",
-            {"session_id": record.session_id, "done": is_done, "files": [_facts(step, turns) for step in steps]},
+            {
+                "session_id": record.session_id,
+                "done": is_done,
+                "files": [_facts(step, turns) for step in steps],
+                "unreadable": unreadable,
+            },
         )
     elif is_done:
         click.echo(f"restored {plural(len(steps), 'file')}")
         click.echo(f"To take that back: amplifier session undo {record.session_id} --redo", err=True)
     elif not steps:
-        click.echo("There is nothing to undo." if which != "redo" else "There is no undo to take back.")
+        nothing = "There is nothing to undo" if which != "redo" else "There is no undo to take back"
+        click.echo(f"{nothing}{' in what can be read' if unreadable else ''}.")
+    if unreadable:
+        ctx.exit(exits.FAILED)
+
+
+def _warn_unreadable(session_ids: Iterable[str]) -> int:
+    """Return how many lines about changes of sessions cannot be read, and say so."""
+    from ...sessions.file_changes import count_unreadable, journal_of
+
+    counts = {each: count for each in session_ids if (count := count_unreadable(each))}
+    for session_id, count in counts.items():
+        click.echo(
+            f"amplifier: {plural(count, 'line')} of {journal_of(session_id)} cannot be read, as after a power cut: the "
+            "changes in it are not known and stay. Restore those files from a backup of yours",
+            err=True,
+        )
+    return sum(counts.values())
 
 
 def _choose(chains: Iterable[Chain], turns: Mapping[str, int], which: str, turn: int | None) -> set[str]:
