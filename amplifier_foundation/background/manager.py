@@ -184,10 +184,14 @@ class BackgroundSessionManager:
         return background.session_id
 
     async def restart(self, name: str, *, grace: float = 10.0) -> str:
-        """Stop a background session, and start it anew, also one that was stopped or paused; return its new id."""
+        """Stop a background session, and start it anew, also one that was stopped or paused; return its new id.
+
+        It is not stopped where that cannot be stored, as on a full disk. Raises as `change` does.
+        """
         background = self._find(name)
+        await save_wish(self._engine.store, self._project, background.queue, "running")
         await self.stop(background.session_id, grace=grace)
-        return await self.change(name, "running")
+        return await self.change(name, "running", save=False)
 
     async def is_wanted(self, config: BackgroundSessionConfig) -> bool:
         """Return whether it starts with its parent: its bundle says so, or a person started it before."""
@@ -284,11 +288,7 @@ class BackgroundSessionManager:
         same_bundle = before is not None and before.bundle.digest == bundle.bundle.digest
         wanted = {each.name: each for each in bundle.bundle.background_sessions if await self.is_wanted(each)}
         sessions = {background.config.name: background for background in self._sessions.values()}
-        gone = [
-            background
-            for name, background in sessions.items()
-            if wanted.get(name) != background.config or not same_bundle
-        ]
+        gone = [each for name, each in sessions.items() if wanted.get(name) != each.config or not same_bundle]
         await asyncio.gather(*(self.stop(background.session_id, grace=grace) for background in gone))
         for background in gone:
             await self._forget(background.config.name)

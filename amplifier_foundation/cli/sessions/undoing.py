@@ -88,15 +88,8 @@ async def undo(
     if is_done:
         restore(steps, record.session_id, record.message_count)
     if as_json:
-        print_json(
-            "session.undo/1",
-            {
-                "session_id": record.session_id,
-                "done": is_done,
-                "files": [_facts(step, turns) for step in steps],
-                "unreadable": unreadable,
-            },
-        )
+        about = {"session_id": record.session_id, "done": is_done, "unreadable": unreadable}
+        print_json("session.undo/1", {**about, "files": [_facts(step, turns) for step in steps]})
     elif is_done:
         click.echo(f"restored {plural(len(steps), 'file')}")
         click.echo(f"To take that back: amplifier session undo {record.session_id} --redo", err=True)

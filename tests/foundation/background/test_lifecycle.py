@@ -129,6 +129,20 @@ async def test_a_failed_one_works_again_after_a_restart(open_bench: OpenBench) -
         await bench.until("completed")
 
 
+async def test_a_restart_that_cannot_be_stored_stops_nothing(open_bench: OpenBench, store: DurableStore) -> None:
+    full = Faulty(store, "save_trigger_state")
+    full.well = True
+    async with open_bench(full) as bench:
+        session_id = await bench.start()
+        full.well = False
+        with pytest.raises(StoreUnavailable):
+            await bench.manager.restart("queue")
+        assert {key: row["status"] for key, row in bench.manager.get_status().items()} == {session_id: "running"}
+        full.well = True
+        bench.trigger.feed(1)
+        await bench.until("completed")
+
+
 async def test_an_unknown_name_changes_nothing(open_bench: OpenBench) -> None:
     async with open_bench() as bench:
         with pytest.raises(SessionNotFound):
