@@ -23,7 +23,7 @@ from .completion import completion_events
 from .git import GitError
 from .giving_back import POSTPONED, give_back, make_due
 from .mistakes import is_exhausted, is_mistake
-from .outages import PROVIDER, asked_wait, is_of_key, is_of_service
+from .outages import DESCRIPTORS, PROVIDER, asked_wait, is_of_key, is_of_service
 from .worktree_steps import finish_worktree, forget_worktree, give_up_worktree
 
 if TYPE_CHECKING:
@@ -183,6 +183,9 @@ class AttemptEnd:
             self.engine.report_problem(self.background, PROVIDER, "degraded", reason, until)
             self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=due)
         else:
+            if exhausted:
+                reason = f"{reason}. Raise the limit: ulimit -n"
+                self.engine.report_problem(self.background, DESCRIPTORS, "degraded", reason, due)
             self.engine.notify("retried", self.background, delivery=self.delivery, reason=reason, delay=delay)
 
     async def deny(
@@ -211,6 +214,7 @@ class AttemptEnd:
         """Let sessions begin again: the provider has answered, or something else has failed."""
         self.background.outage.end()
         self.engine.clear_problem(self.background, PROVIDER)
+        self.engine.clear_problem(self.background, DESCRIPTORS)
 
     async def cancel(self, running: Running, outcome: SpawnOutcome | None = None) -> None:
         """Skip the delivery: a person has cancelled its turn. The history of its session can be resumed."""

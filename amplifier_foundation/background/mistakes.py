@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-
+from amplifier_core.descriptors import EXHAUSTED
 from amplifier_core.errors import AnswerUnfinished, BundleError, NameTaken, TriggerError, UnknownName
 from amplifier_core.loader import ModuleValidationError
 
@@ -46,6 +45,6 @@ def is_mistake(error: BaseException | None) -> bool:
 def is_exhausted(error: BaseException | None) -> bool:
     """Return whether no file descriptor was free, for this process or the machine."""
     return any(
-        isinstance(each, OSError) and each.errno in (errno.EMFILE, errno.ENFILE)
+        isinstance(each, OSError) and each.errno in EXHAUSTED
         for each in causes_of(error, handled=True)
     )

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from json import JSONDecodeError
 from typing import TYPE_CHECKING
 
+from amplifier_core.descriptors import EXHAUSTED, lacks_descriptors
 from amplifier_core.errors import StoreDamaged, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class IndexDamage(DamageError):
 
 _PERMISSIONS = "Check that you may write the file and its folder"
 _FULL = "the disk is full; what was acknowledged is kept. Free some space and try again"
+_EXHAUSTED = "cannot be opened: no file descriptor is free. Raise the limit: ulimit -n"
 _LOCKED = "is locked by another process. Try again when that one has finished"
 _UNAVAILABLE = {
     sqlite3.SQLITE_BUSY: _LOCKED,
@@ -86,6 +88,8 @@ def store_error(path: Path, error: Exception) -> Exception:
     if isinstance(error, OSError) and not isinstance(error, StoreError):
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return StoreUnavailable(path, _FULL)
+        if error.errno in EXHAUSTED:
+            return StoreUnavailable(path, _EXHAUSTED)
         return StoreUnavailable(path, f"cannot be opened ({error.strerror or error}). {_PERMISSIONS}")
     return error
 
@@ -124,6 +128,8 @@ def _from_sqlite(path: Path, error: sqlite3.Error) -> StoreError:
         return damage_error(path, f"is damaged ({error})")
     if code == sqlite3.SQLITE_IOERR:
         return StoreUnavailable(path, f"cannot be read or written ({error}). Check the disk that it is on")
+    if code == sqlite3.SQLITE_CANTOPEN and lacks_descriptors():
+        return StoreUnavailable(path, _EXHAUSTED)
     if code in _UNAVAILABLE:
         return StoreUnavailable(path, _UNAVAILABLE[code])
     return StoreUnavailable(path, f"SQLite failed: {error}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import shutil
 import sqlite3
 import stat
@@ -21,7 +22,7 @@ from amplifier_core.errors import SessionNotFound, StoreConflict, StoreDamaged, 
 from amplifier_core.events import SessionEvent
 from amplifier_core.storage import SessionRecord
 from amplifier_storage_sqlite import administer_sqlite, copying, open_sqlite, opening, schema, sessions
-from amplifier_storage_sqlite.faults import DamageError
+from amplifier_storage_sqlite.faults import DamageError, translate_errors
 from amplifier_storage_sqlite.opening import connect, open_store
 
 if TYPE_CHECKING:
@@ -507,6 +508,22 @@ def test_a_folder_in_place_of_the_file_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="is not a file"):
         open_sqlite({"path": tmp_path})
     assert _mode(tmp_path) == 0o755
+
+
+def test_a_lack_of_file_descriptors_is_told_as_that(path: Path) -> None:
+    said = []
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        for open_one in (sqlite3.connect, Path.touch):
+            try:
+                with translate_errors(path):
+                    open_one(path)
+            except StoreUnavailable as error:
+                said.append(str(error))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert said == [f"{path}: cannot be opened: no file descriptor is free. Raise the limit: ulimit -n"] * 2
 
 
 OPEN_WHEN_TOLD = """

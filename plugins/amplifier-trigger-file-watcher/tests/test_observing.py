@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -263,6 +264,16 @@ def test_watchdog_tells_its_callback_of_an_overflow() -> None:
         reader.stop()
         reader.join()
     assert told == ["overflow", "deleted"]
+
+
+def test_a_lack_of_file_descriptors_is_no_limit_of_inotify() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        said = explain(OSError(errno.EMFILE, "Too many open files"), Path("/src"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert said == "/src cannot be watched: no file descriptor is free. Raise the limit: ulimit -n"
 
 
 async def test_a_system_without_a_second_queue_says_so_to_the_next_walk(

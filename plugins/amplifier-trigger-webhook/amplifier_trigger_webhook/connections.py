@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import socket
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,10 @@ logger = logging.getLogger(__name__)
 HEAD_TIME = 10.0
 """Seconds until the head of a request must have arrived."""
 MOST_CONNECTIONS = 256
+"""Connections of a server: at most a fourth of the files that the process may open, which its sessions need."""
 BACKLOG = 64
-"""Connections accepted in one turn of the event loop: those above `MOST_CONNECTIONS` are closed before the next."""
+"""Connections accepted in one turn of the event loop, at most a sixteenth of the files: those above
+`MOST_CONNECTIONS` are closed before the next."""
 GRACE = 3.0
 """Seconds for open requests at the end; a stopped webhook has answered its own already."""
 
@@ -42,7 +45,7 @@ async def start_server(application: ASGIApp, bound: socket.socket, **options: An
         proxy_headers=False,
         server_header=False,
         date_header=False,
-        backlog=BACKLOG,
+        backlog=_bound(BACKLOG, 16),
         **options,
     )
     server = uvicorn.Server(config)
@@ -70,6 +73,12 @@ async def stop_server(server: uvicorn.Server, bound: socket.socket) -> None:
     await asyncio.sleep(0)  # the loop closes their sockets in its next turn
 
 
+def _bound(most: int, part: int) -> int:
+    """Return `most`, or one part in `part` of the files that the process may open, if that is less."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return most if files == resource.RLIM_INFINITY else max(1, min(most, files // part))
+
+
 class _Connection(H11Protocol):
     """A connection with a time limit for the head of a request."""
 
@@ -85,7 +94,7 @@ class _Connection(H11Protocol):
         # asyncio skips this for the sockets of `create_server`, as they do not name TCP: it would cost 40 ms an answer
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._waits_since = self.loop.time()
-        if len(self.connections) > MOST_CONNECTIONS:
+        if len(self.connections) > _bound(MOST_CONNECTIONS, 4):
             self._make_room()
         self._limit_head()
 

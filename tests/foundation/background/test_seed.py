@@ -221,8 +221,12 @@ async def test_a_machine_without_file_descriptors_counts_no_attempt(open_bench: 
         await bench.start(max_attempts=1, runner="runner-exhausted")
         bench.trigger.feed(1)
         await bench.until("retried", count=5, step=5)
+        status = bench.manager.get_status("queue")
+        assert status["status"] == "degraded"
+        assert status["reason"].endswith("the model cannot be reached. Raise the limit: ulimit -n")
         Exhausted.free = True
         await bench.until("completed", step=5)
+        assert bench.statuses() == {"queue": "running"}
         assert [(each.state, each.attempts) for each in await bench.deliveries()] == [("done", 1)]
 
 
