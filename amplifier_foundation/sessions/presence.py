@@ -14,10 +14,10 @@ import platform
 import re
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from amplifier_core.errors import SessionConflict, StoreConflict
+from amplifier_core.errors import SessionConflict, StoreConflict, StoreDamaged
 from amplifier_core.ids import BEFORE_HOST, host_of
 from amplifier_core.process_ends import at_process_end
 from amplifier_core.process_forks import close_in_forks
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 KEY = "process"
 """The member of a record's metadata."""
+_HOST = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 WAITING = "waiting"
 """The status that people see of a session in an unanswered question; its record says that it is interrupted."""
 
@@ -63,7 +64,10 @@ def _hold_lock(chosen: str | None, pid: int) -> str:  # `chosen` is in the cache
 
 
 def this_host() -> str:
-    """Return the id of this host, that of its data folder: the machine's name and something random."""
+    """Return the id of this host, that of its data folder: the machine's name and something random.
+
+    Raises `StoreDamaged` when the file with it is damaged.
+    """
     return _read_host(data_home())
 
 
@@ -72,14 +76,29 @@ def _read_host(home: Path) -> str:
     path, name = make_private(home) / "host", re.sub(r"[^A-Za-z0-9]+", "-", platform.node())[:24].strip("-")
     host = f"{name or 'host'}-{os.urandom(4).hex()}"
     with suppress(FileNotFoundError):
-        return path.read_text(encoding="ascii").strip()
+        return _checked_host(path)
     draft = path.with_name(f"host.{host}")
-    draft.touch(0o600)
-    draft.write_text(host, encoding="ascii")
+    with open(draft, "x", encoding="ascii", opener=partial(os.open, mode=0o600)) as file:
+        file.write(host)
+        file.flush()
+        os.fsync(file.fileno())  # else a power cut may leave an empty file
     with suppress(FileExistsError):  # another process was faster
         path.hardlink_to(draft)
     draft.unlink()
-    return path.read_text(encoding="ascii").strip()
+    return _checked_host(path)
+
+
+def _checked_host(path: Path) -> str:
+    """Return the id in a file. No other one is made for a damaged one: the work of this host would be a stranger's."""
+    found = _HOST.fullmatch(path.read_bytes()[:1000].strip())
+    if found is None:
+        raise StoreDamaged(
+            path,
+            "is damaged: it holds no id of a host, such as web1-1a2b3c4d. Put back a copy of it; without one, remove it. "
+            "This data folder is a new host then; it takes over what the old one left in a shared store with: "
+            "amplifier host adopt ID",
+        )
+    return found[0].decode()
 
 
 def is_gone(process: str) -> bool:
