@@ -1,4 +1,4 @@
-"""Look at what protects this machine: trust, permissions, the sandbox, keys, file modes and open ports.
+"""Look at what protects this machine: trust, permissions, the store, the sandbox, keys, file modes and open ports.
 
 Every check reads; none changes anything. A plugin adds checks of its own with `amplifier_register_checkup`.
 """
@@ -9,11 +9,11 @@ import os
 import re
 import shutil
 import stat
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from amplifier_core.errors import AmplifierError
+from amplifier_core.errors import AmplifierError, StoreError
 
 from ..paths import BUNDLE_FILES, data_home, own_remedy, unusable_error
 from .trust import VARIABLE, find_problem, is_checked
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 State = Literal["ok", "weak", "off"]
 """`weak` should be mended; `off` is a protection that is not in use."""
+LEAST_FREE = 16 * 1024 * 1024
+"""Bytes: with fewer, a disk counts as full."""
 
 
 class Finding(NamedTuple):
@@ -39,7 +41,8 @@ class Finding(NamedTuple):
 def find_all(plugins: Plugins, folder: Path | None = None) -> list[Finding]:
     """Return the findings about this machine and a project's `folder` (default: the current one), part by part."""
     folder = folder or Path.cwd()
-    found = [*check_trust(), *check_permissions(folder), *check_plugins(plugins)]
+    files = list(check_files(folder))  # before a look at the store makes its folder private
+    found = [*check_trust(), *check_permissions(folder), *check_store(plugins), *check_plugins(plugins)]
     if not any(each.part == "sandbox" for each in found):
         found.append(
             Finding(
@@ -49,7 +52,7 @@ def find_all(plugins: Plugins, folder: Path | None = None) -> list[Finding]:
                 "trust only bundles whose tools you know, or run amplifier in a container or as another user",
             )
         )
-    found += [*check_keys(), *check_files(folder), *check_ports(), *check_notifications(folder)]
+    found += [*check_keys(), *files, *check_ports(), *check_notifications(folder)]
     return [*found, *check_transports(plugins, folder)]
 
 
@@ -106,6 +109,36 @@ def check_permissions(folder: Path) -> Iterator[Finding]:
     if not opened:
         fact = "commands, the network and files outside of a project are asked for; protected files are refused"
         yield Finding("permissions", "ok", fact)
+
+
+def check_store(plugins: Plugins) -> Iterator[Finding]:
+    """Yield whether the store can be read, as far as a quick look tells, and written."""
+    from ..sessions.storages import StorageUnsuitable, open_administration, open_transfer
+
+    home = data_home()
+    if not home.is_dir():
+        yield Finding("store", "off", f"{home} is not there. It is made when the first session is stored")
+        return
+    problems = []
+    try:
+        open_administration(plugins).probe()
+    except StorageUnsuitable as error:
+        yield Finding("store", "off", str(error))
+    except Exception as error:  # of any storage
+        with suppress(Exception), closing(open_transfer(plugins)) as transfer:
+            if transfer.is_empty():
+                yield Finding("store", "off", str(error))
+                return
+        remedy = "amplifier store check" if isinstance(error, StoreError) else ""
+        problems.append((str(error) or type(error).__name__, remedy))
+    if not os.access(home, os.W_OK):
+        problems.append((f"{home} cannot be written", "make it writable"))
+    elif (free := shutil.disk_usage(home).free) < LEAST_FREE:
+        problems.append((f"the disk of {home} is full: {free:,} bytes are free", "free some space"))
+    for fact, remedy in problems:
+        yield Finding("store", "weak", fact, remedy)
+    if not problems:
+        yield Finding("store", "ok", "the store can be read, and its disk has room")
 
 
 def check_plugins(plugins: Plugins, only: str | None = None) -> Iterator[Finding]:

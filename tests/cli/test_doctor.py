@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import pytest
 from amplifier_core import Plugins, hookimpl, load_plugins
 from amplifier_foundation import hookspecs
 from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.security import checkup
 from amplifier_foundation.security.checkup import check_plugins, check_ports, find_all
 from amplifier_foundation.security.trust import inspect_bundle, trust_content
 from amplifier_foundation.sessions.lock import owner_lock
@@ -23,7 +25,7 @@ from amplifier_foundation.settings import write_setting
 
 pytestmark = pytest.mark.slow
 
-PARTS = ["trust", "permissions", "acp", "processes", "ray", "sandbox", "keys", "files", "ports", "notify"]
+PARTS = ["trust", "permissions", "store", "acp", "processes", "ray", "sandbox", "keys", "files", "ports", "notify"]
 
 
 @pytest.fixture(autouse=True)
@@ -165,6 +167,32 @@ def test_files_of_another_user_are_weak(capsys: pytest.CaptureFixture[str], proj
     os.chown(project / "bundle.md", 65534, 65534)
     facts = [each["fact"] for each in diagnose(capsys)[1] if each["part"] == "files"]
     assert facts == [f"{project / 'bundle.md'} belongs to another user"]
+
+
+def find_store(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str, str | None]]:
+    return [
+        (each["state"], each["fact"], each["remedy"]) for each in diagnose(capsys)[1] if each["part"] == "store"
+    ]
+
+
+def test_a_store_that_cannot_be_read_is_weak(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    path = home / "amplifier.db"
+    made = "is not there. It is made when the first session is stored"
+    assert find_store(capsys) == [("off", f"{path}: {made}", None)]
+    assert path.exists()  # by the try of amplifier acp
+    assert find_store(capsys) == [("ok", "the store can be read, and its disk has room", None)]
+    path.write_bytes(b"")
+    [(state, fact, remedy)] = find_store(capsys)
+    assert (state, remedy) == ("weak", "amplifier store check")
+    assert fact.startswith(f"{path}: is empty: no store is that small. Go back to a backup")
+
+
+def test_a_full_disk_is_weak(capsys: pytest.CaptureFixture[str], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkup, "LEAST_FREE", shutil.disk_usage(home).free * 2)
+    find_store(capsys)  # the try of amplifier acp makes it
+    [(state, fact, remedy)] = find_store(capsys)
+    assert (state, remedy) == ("weak", "free some space")
+    assert fact.startswith(f"the disk of {home} is full: ")
 
 
 @contextmanager
