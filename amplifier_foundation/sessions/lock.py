@@ -57,9 +57,7 @@ def _hold(path: Path, facts: dict[str, Any]) -> Iterator[None]:
             if owner or attempt == PROBES - 1:
                 raise _conflict(owner)
             time.sleep(0.01)  # another process looks whether the lock is held
-        file.truncate(0)
-        json.dump({"pid": os.getpid(), "since": format_time(), **facts}, file)
-        file.flush()
+        _write_facts(path, file, {"pid": os.getpid(), "since": format_time(), **facts})
         close_in_forks(file)
         try:
             yield
@@ -97,9 +95,7 @@ def session_lock(session_id: str, *, is_run: bool = False) -> Iterator[None]:
                 has_name = False
             if not has_name:  # the last holder has removed the file since it was opened here: lock the new one
                 continue
-            file.truncate(0)
-            json.dump({"pid": os.getpid()}, file)
-            file.flush()
+            _write_facts(path, file, {"pid": os.getpid()})
             close_in_forks(file)
             try:
                 yield
@@ -245,6 +241,16 @@ def _acquire(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _write_facts(path: Path, file: IO[str], facts: Mapping[str, Any]) -> None:
+    """Write who holds a lock, past the buffer of `file`, whose end would fail again on a full disk."""
+    try:
+        file.truncate(0)
+        os.write(file.fileno(), json.dumps(facts).encode())
+    except OSError as error:
+        error.filename = str(path)  # the error of a write names none
+        raise
 
 
 def _read_facts(path: Path) -> dict[str, Any]:

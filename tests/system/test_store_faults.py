@@ -21,6 +21,7 @@ import pytest
 
 from amplifier_core.errors import InvalidSessionId, SessionConflict, StoreDamaged, StoreUnavailable
 from amplifier_core.storage import SessionRecord
+from amplifier_foundation.sessions.lock import owner_lock, session_lock
 from amplifier_storage_sqlite import open_sqlite, opening
 
 from .faults import (
@@ -117,6 +118,29 @@ async def test_a_full_disk_loses_nothing_acknowledged_and_is_used_again(small_di
     again = open_sqlite({"path": path})
     assert await again.read("s") == [_message(n) for n in range(count + 1)]
     await again.close()
+
+
+async def test_a_disk_without_any_room_is_told_as_full(small_disk: Path) -> None:
+    path = small_disk / "store.db"
+    store = open_sqlite({"path": path})
+    await store.create(SessionRecord("s"))
+    await store.close()
+    disk = os.statvfs(small_disk)
+    (small_disk / "ballast").write_bytes(bytes(disk.f_bavail * disk.f_bsize))
+    with pytest.raises(StoreUnavailable, match="the disk is full; what was acknowledged is kept"):
+        open_sqlite({"path": path})
+
+
+def test_a_lock_on_a_full_disk_is_named(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMPLIFIER_HOME", str(small_disk))
+    (small_disk / "locks" / "sessions").mkdir(mode=0o700, parents=True)
+    (small_disk / "locks").chmod(0o700)
+    disk = os.statvfs(small_disk)
+    (small_disk / "ballast").write_bytes(bytes(disk.f_bavail * disk.f_bsize))
+    for lock in (session_lock("s"), owner_lock({"projects": ["/p"], "bundles": []})):
+        with pytest.raises(OSError, match="No space left on device") as raised, lock:
+            pass
+        assert str(raised.value.filename).startswith(str(small_disk / "locks"))
 
 
 @pytest.mark.parametrize("free", range(100_000, 900_000, 50_000))

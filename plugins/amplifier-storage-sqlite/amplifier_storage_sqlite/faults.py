@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
 from contextlib import contextmanager
 from json import JSONDecodeError
@@ -24,6 +25,8 @@ class IndexDamage(DamageError):
     """Report an index without the entry of a row."""
 
 
+SHARED_MEMORY = 32 * 1024
+"""Bytes of the file beside a log."""
 _PERMISSIONS = "Check that you may write the file and its folder"
 _FULL = "the disk is full; what was acknowledged is kept. Free some space and try again"
 _EXHAUSTED = "cannot be opened: no file descriptor is free. Raise the limit: ulimit -n"
@@ -119,6 +122,15 @@ def is_index_damage(error: BaseException | None) -> bool:
     return isinstance(error, IndexDamage)
 
 
+def _has_no_room(path: Path) -> bool:
+    """Return whether the disk has no room for the shared memory of a log, for which SQLite reports an I/O error."""
+    try:
+        disk = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < SHARED_MEMORY
+
+
 def _from_sqlite(path: Path, error: sqlite3.Error) -> StoreError:
     # the lowest byte is the kind of failure, the others its circumstances: https://sqlite.org/rescode.html
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -126,6 +138,8 @@ def _from_sqlite(path: Path, error: sqlite3.Error) -> StoreError:
         return damage_error(path, "is not a SQLite database")
     if code == sqlite3.SQLITE_CORRUPT or str(error).startswith(_DAMAGE):
         return damage_error(path, f"is damaged ({error})")
+    if code == sqlite3.SQLITE_IOERR and _has_no_room(path):
+        return StoreUnavailable(path, _FULL)
     if code == sqlite3.SQLITE_IOERR:
         return StoreUnavailable(path, f"cannot be read or written ({error}). Check the disk that it is on")
     if code == sqlite3.SQLITE_CANTOPEN and lacks_descriptors():
