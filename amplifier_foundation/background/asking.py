@@ -14,6 +14,8 @@ PATIENCE = 30.0
 """Seconds until a request is answered, ended or not; a background session may end its work before it stops."""
 AT_ONCE = 5.0
 """Seconds for an immediate answer; only a suspended process takes longer."""
+READING = ("status", "servers", "follow")
+"""The operations that change nothing."""
 
 
 class NothingRuns(AmplifierError, LookupError):
@@ -58,7 +60,8 @@ def ask(owner: Mapping[str, Any], operation: str, *, patience: float = AT_ONCE, 
 
             stopped = "stopped (kill -CONT), or hang (kill -9)"
             stopped = "stopped, or hang, and is not in this container" if is_missing(owner) else stopped
-            why = f"nothing came within {patience:g} s; it may be {stopped}"
+            late = "" if operation in READING else f". It may still carry out this {operation} when it goes on"
+            why = f"nothing came within {patience:g} s; it may be {stopped}{late}"
         raise SessionConflict(path, f"process {owner.get('pid', '?')} does not answer at {path}: {why}") from error
     if not answer.get("ok"):
         raise SessionConflict(path, str(answer.get("error")))

@@ -71,6 +71,8 @@ async def test_a_process_that_is_stopped_is_not_waited_for() -> None:
     async with answering(path, hang):
         with pytest.raises(SessionConflict, match=r"does not answer at .*: nothing came within 0\.01 s; it may be"):
             await ask({"socket": str(path)}, "status", patience=0.01)
+        with pytest.raises(SessionConflict, match=r"\. It may still carry out this stop when it goes on$"):
+            await ask({"socket": str(path)}, "stop", patience=0.01, name="queue")
         never.set()
 
 
