@@ -44,7 +44,4 @@ def is_mistake(error: BaseException | None) -> bool:
 
 def is_exhausted(error: BaseException | None) -> bool:
     """Return whether no file descriptor was free, for this process or the machine."""
-    return any(
-        isinstance(each, OSError) and each.errno in EXHAUSTED
-        for each in causes_of(error, handled=True)
-    )
+    return any(isinstance(each, OSError) and each.errno in EXHAUSTED for each in causes_of(error, handled=True))

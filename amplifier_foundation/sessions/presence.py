@@ -94,9 +94,9 @@ def _checked_host(path: Path) -> str:
     if found is None:
         raise StoreDamaged(
             path,
-            "is damaged: it holds no id of a host, such as web1-1a2b3c4d. Put back a copy of it; without one, remove it. "
-            "This data folder is a new host then; it takes over what the old one left in a shared store with: "
-            "amplifier host adopt ID",
+            "is damaged: it holds no id of a host, such as web1-1a2b3c4d. Put back a copy of it; without one, "
+            "remove it. This data folder is a new host then; it takes over what the old one left in a shared store "
+            "with: amplifier host adopt ID",
         )
     return found[0].decode()
 

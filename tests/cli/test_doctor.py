@@ -170,9 +170,7 @@ def test_files_of_another_user_are_weak(capsys: pytest.CaptureFixture[str], proj
 
 
 def find_store(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str, str | None]]:
-    return [
-        (each["state"], each["fact"], each["remedy"]) for each in diagnose(capsys)[1] if each["part"] == "store"
-    ]
+    return [(each["state"], each["fact"], each["remedy"]) for each in diagnose(capsys)[1] if each["part"] == "store"]
 
 
 def test_a_store_that_cannot_be_read_is_weak(capsys: pytest.CaptureFixture[str], home: Path) -> None:
