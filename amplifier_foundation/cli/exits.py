@@ -7,8 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from amplifier_core import errors
-from amplifier_core.descriptors import EXHAUSTED
+from amplifier_core import descriptors, errors
 
 from ..paths import data_home, is_closed, unusable_error
 
@@ -106,7 +105,7 @@ def explain_limit(error: BaseException) -> str | None:
         return "there is too little memory. Free some, or raise the limit: ulimit -v"
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
         return "no thread can be started. End other processes, or raise the limits: ulimit -u, ulimit -v"
-    if isinstance(error, OSError) and error.errno in EXHAUSTED:
+    if isinstance(error, OSError) and error.errno in descriptors.EXHAUSTED:
         return f"{error.strerror}. Raise the limit: ulimit -n"
     return None
 

@@ -116,8 +116,12 @@ def check_store(plugins: Plugins) -> Iterator[Finding]:
     from ..sessions.storages import StorageUnsuitable, open_administration, open_transfer
 
     home = data_home()
-    if not home.is_dir():
-        yield Finding("store", "off", f"{home} is not there. It is made when the first session is stored")
+    try:
+        if not home.is_dir():
+            yield Finding("store", "off", f"{home} is not there. It is made when the first session is stored")
+            return
+    except PermissionError as error:
+        yield Finding("store", "weak", str(unusable_error(home, error)))
         return
     problems = []
     try:
