@@ -4,8 +4,7 @@ A package implements one or more of these groups:
 
     SessionStorage   save, load, exists: whole sessions, synchronous; any dictionary can satisfy it
     SessionStore     create, append, update, delete     histories grow by appending and fork without copying
-                     get, find, sessions, read, read_sync
-                     examine, repair, close
+                     get, find, sessions, read, read_sync, examine, repair, close
     Inbox            emit, events, find_events, last_sequence             the log of events
                      enqueue, trigger_state, save_trigger_state           a trigger hands over an event
                      claim, renew, commit, nack, dead_letter, release     a worker handles a delivery
@@ -16,6 +15,7 @@ A package implements one or more of these groups:
     DocumentSearch   search_documents                         … found by their words
     StoreViews       watch_commits, delivery_page, session_page, delivery_rates     what people look at (`store_views`)
     MessageSearch    search_messages, index_messages           messages found by their words (`store_views`)
+    SessionQueries   sessions_below, sessions_with     sessions found without a look at all (`session_queries`)
     WordSearch       find_words, find_sharing                  words that a text is a part of (`store_views`)
     StoreAdministration  info, size, probe, check, backup, restore, salvage, compact: the files, also of a damaged store
 

@@ -29,6 +29,7 @@ from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.documents import DocumentSearch, DocumentStore
 from amplifier_core.due_queues import DueQueues
 from amplifier_core.prompt_commands import collect_commands, expand_command
+from amplifier_core.session_queries import SessionQueries
 from amplifier_core.shared_stores import ReceivingStore, SharedStore
 from amplifier_core.store_transfer import StoreTransfer
 from amplifier_core.store_views import MessageSearch, StoreViews, WordSearch
@@ -474,8 +475,8 @@ def test_the_defaults_of_a_background_session_are_those_of_the_code() -> None:
 
 def test_the_methods_of_a_store_are_those_of_the_code() -> None:
     of_sessions = (storage.SessionStorage, storage.SessionStore, storage.Inbox, storage.PromptDeliveries)
-    contracts = (*of_sessions, DocumentStore, DocumentSearch, StoreViews, MessageSearch, WordSearch, DueQueues)
-    contracts += (StoreTransfer, SharedStore, ReceivingStore)
+    contracts = (*of_sessions, DocumentStore, DocumentSearch, StoreViews, MessageSearch, WordSearch)
+    contracts += (SessionQueries, DueQueues, StoreTransfer, SharedStore, ReceivingStore)
     for row, contract in zip(table("| contract | methods |"), contracts, strict=True):
         methods = {name for name, each in vars(contract).items() if inspect.isfunction(each) and name[0] != "_"}
         assert row[0].startswith(f"`{contract.__name__}`")

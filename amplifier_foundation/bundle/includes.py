@@ -9,7 +9,7 @@ from amplifier_core.errors import BundleError
 from amplifier_core.frozen import slotted
 
 from ..documents.positions import show_file
-from .load import MAX_INCLUDE_DEPTH, read_bundle
+from .load import MAX_INCLUDE_DEPTH, bundle_reader
 from .references import find_bundle, names_in
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def include_tree(
     Raises `BundleError` if the bundle itself is unreadable.
     """
     file = find_bundle(source, names=registry)
-    bundle = read_bundle(file, auto_include=False)
-    return _Tree(registry or {}, leave_out).node(str(source), file, bundle, (), {})
+    tree = _Tree(registry or {}, leave_out)
+    return tree.node(str(source), file, tree.read(file), (), {})
 
 
 class _Tree:
@@ -67,6 +67,7 @@ class _Tree:
         self._names = names
         self._leave_out = leave_out
         self._seen: set[Path] = set()
+        self.read = bundle_reader()
 
     def node(
         self, source: str, file: Path, bundle: Bundle, row: tuple[Path, ...], outer: Mapping[str, Path]
@@ -94,6 +95,6 @@ class _Tree:
         except BundleError as error:
             return IncludedBundle(source, problem=str(error))
         try:
-            return self.node(source, file.absolute(), read_bundle(file.absolute(), auto_include=False), row, own)
+            return self.node(source, file.absolute(), self.read(file), row, own)
         except BundleError as error:
             return IncludedBundle(source, file=show_file(file.absolute()), problem=str(error))

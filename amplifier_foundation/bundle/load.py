@@ -111,6 +111,14 @@ def read_bundle(
     return bundle
 
 
+def bundle_reader() -> Callable[[Path], Bundle]:
+    """Return a function that reads a bundle without its includes; what is around several bundles, it reads once.
+
+    It raises as `load_bundle` does.
+    """
+    return _Loading({}, auto_include=False, strict=False, replace_include=None).load
+
+
 def read_leniently(
     source: str | Path, *, registry: Mapping[str, str | Path] | None = None, leave_out: LeaveOut | None = None
 ) -> tuple[Bundle | None, list[Problem]]:

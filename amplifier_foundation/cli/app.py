@@ -321,11 +321,6 @@ async def find_session(store: SessionStore, prefix: str) -> SessionRecord:
     return await sessions.find_session(store, prefix, projects_here() if prefix == LAST else ())
 
 
-async def find_last(store: SessionStore, is_wanted: Callable[[SessionRecord], bool]) -> SessionRecord:
-    """Return the last changed session of this project that is wanted. Raises `SessionNotFound`."""
-    return await sessions.find_last(store, is_wanted, projects_here())
-
-
 def projects_here() -> set[str]:
     """Return this project and the current folder."""
     from ..paths import project_of

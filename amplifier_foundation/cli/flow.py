@@ -14,7 +14,7 @@ from amplifier_core.errors import SessionConflict, SessionNotFound
 from ..cli import Verbs, exits
 from ..documents.safe_text import one_line, plain
 from ..operations.running import status_elsewhere, wake
-from ..operations.runs import fork_run, read_entries, record_run, resume_event_run
+from ..operations.runs import fork_run, list_runs, read_entries, record_run, resume_event_run
 from ..sessions.presence import status_of
 from .app import (
     bundle_option,
@@ -22,7 +22,7 @@ from .app import (
     load_bundle_at,
     person,
     plugins_of,
-    read_sessions,
+    projects_here,
     read_settings_here,
     storage_plugins,
     trust_option,
@@ -219,10 +219,8 @@ async def fork(ctx: click.Context, run_id: str, task: str, as_json: bool) -> Non
 @run_in_loop
 async def list_(ctx: click.Context, everywhere: bool, as_json: bool) -> None:
     """List the runs of this project, the last changed first."""
-    from ..sessions.runs import is_run
-
     async with use_store(storage_plugins(ctx)) as store:
-        found = [each for each in await read_sessions(store, everywhere=everywhere) if is_run(each)]
+        found = await list_runs(store, None if everywhere else projects_here())
     rows = [
         [each.session_id, each.metadata["flow"]["name"], status_of(each), timestamp(each.updated)] for each in found
     ]

@@ -11,9 +11,9 @@ from amplifier_core.errors import SessionConflict
 from ..documents.safe_text import one_line, plain
 from ..operations.approvals import answer_approval
 from ..operations.running import status_elsewhere, wake
-from ..operations.runs import cancel_run
+from ..operations.runs import cancel_run, list_runs
 from ..operations.sessions import LAST
-from .app import find_last, find_session, json_option, person, storage_plugins, use_inbox
+from .app import find_session, json_option, person, projects_here, storage_plugins, use_inbox
 from .approvals import SHOWN
 from .completing import complete_runs
 from .loops import run_in_loop
@@ -180,7 +180,10 @@ async def find_run(store: SessionStore, run_id: str) -> SessionRecord:
     from ..sessions.runs import is_run
 
     if run_id == LAST:
-        return await find_last(store, is_run)
+        runs = await list_runs(store, projects_here(), limit=1)
+        if not runs:
+            raise SessionNotFound(LAST)
+        return runs[0]
     record = await find_session(store, run_id)
     if not is_run(record):
         raise SessionNotFound(run_id)

@@ -8,15 +8,30 @@ from amplifier_core.errors import SessionConflict
 from amplifier_core.storage import Inbox
 
 from ..sessions.presence import status_of as run_status  # noqa: F401 - the page of the version before imports it
+from ..sessions.runs import RUN, is_run
+from ..sessions.store_views import queries_of
 from .acting import record_act
 from .deliveries import find_uncertain
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import Delivery, DurableStore, SessionRecord, SessionStore
 
     from ..flows.journal import Entry
     from .acting import Actor
+
+
+async def list_runs(
+    store: SessionStore, projects: Collection[str] | None = None, limit: int | None = None
+) -> list[SessionRecord]:
+    """Return the runs of these projects (None: of all), the last changed first."""
+    queries = queries_of(store)
+    found: list[SessionRecord] = []
+    for project in [None] if projects is None else set(projects):
+        found += filter(is_run, await queries.sessions_with(RUN, project=project))
+    return sorted(found, key=lambda each: each.updated, reverse=True)[:limit]
 
 
 async def read_entries(store: SessionStore, record: SessionRecord) -> list[Entry]:

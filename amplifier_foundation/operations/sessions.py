@@ -128,11 +128,20 @@ async def find_last(
     store: SessionStore, is_wanted: Callable[[SessionRecord], bool], projects: Collection[str] | None = None
 ) -> SessionRecord:
     """Return the last changed session of `projects` (None: of all) that is wanted. Raises `SessionNotFound`."""
-    for limit in (20, None):
-        for record in await read_sessions(store, projects, limit):
-            if is_wanted(record):
-                return record
-    raise SessionNotFound(LAST)
+    from ..sessions.store_views import read_in_steps
+
+    for record in await read_sessions(store, projects, 20):
+        if is_wanted(record):
+            return record
+    found: list[SessionRecord] = []
+    for project in [None] if projects is None else set(projects):
+        async for page in read_in_steps(store, project):
+            if (wanted := next(filter(is_wanted, page), None)) is not None:
+                found.append(wanted)
+                break
+    if not found:
+        raise SessionNotFound(LAST)
+    return max(found, key=lambda each: each.updated)
 
 
 def session_facts(record: SessionRecord) -> dict[str, Any]:

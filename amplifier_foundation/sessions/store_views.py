@@ -8,6 +8,7 @@ from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_core.errors import DeliveryNotFound, SessionNotFound
+from amplifier_core.session_queries import SessionQueries
 from amplifier_core.storage import Inbox
 from amplifier_core.store_views import (
     DeliveryRate,
@@ -18,8 +19,10 @@ from amplifier_core.store_views import (
     quote_words,
 )
 
+from .lineage import above_id
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Sequence
     from datetime import datetime
 
     from amplifier_core.storage import Delivery, DeliveryState, SessionRecord, SessionStore, Status
@@ -29,6 +32,8 @@ MOST = 10_000
 """The newest deliveries, or sessions, that one page or count reads."""
 SEARCHED = 20_000
 """The messages that one search reads: those of the last changed sessions."""
+STEP = 250
+"""Sessions that are read at once where all are read: the memory holds no more."""
 LOOK_EVERY = 1.0
 """Seconds between two calls of a listener to a store that does not tell of commits."""
 
@@ -41,6 +46,41 @@ def views_of(store: SessionStore) -> StoreViews:
 def search_of(store: SessionStore) -> MessageSearch:
     """Return the store itself if it finds messages; otherwise a search that reads up to `SEARCHED` messages."""
     return store if isinstance(store, MessageSearch) else _ReadSearch(store)
+
+
+def queries_of(store: SessionStore) -> SessionQueries:
+    """Return the store itself if it answers queries about sessions; otherwise queries that read all sessions."""
+    return store if isinstance(store, SessionQueries) else _ReadQueries(store)
+
+
+async def read_in_steps(store: SessionStore, project: str | None = None) -> AsyncIterator[Sequence[SessionRecord]]:
+    """Yield all sessions, or those of one project, once each, the last changed first; a store without views at once.
+
+    A session that changes meanwhile moves to the begin of the list. So the begin is read again, until nothing is new.
+    """
+    if not isinstance(store, StoreViews):
+        yield await store.sessions(project=project)
+        return
+    known, bound = set[str](), None
+    while True:
+        before, newest, has_new = None, None, False
+        while True:
+            try:
+                page = await store.session_page(project=project, before=before, limit=STEP)
+            except SessionNotFound:  # the last session of a page was deleted
+                before = None
+                continue
+            newest = newest or (page[0].updated if page else None)
+            if new := [each for each in page if each.session_id not in known]:
+                known.update(each.session_id for each in new)
+                has_new = True
+                yield new
+            if len(page) < STEP or (bound is not None and page[-1].updated < bound):
+                break
+            before = page[-1].session_id
+        if not has_new or (before is None and bound is None):  # one page is one state of the store
+            return
+        bound = newest
 
 
 class _ReadViews:
@@ -118,6 +158,36 @@ class _ReadViews:
             return []
         found = await cast("Inbox", self._store).deliveries(**place, limit=MOST)
         return sorted(found, key=lambda each: each.created, reverse=True)
+
+
+class _ReadQueries:
+    """Implement `SessionQueries` for any store."""
+
+    def __init__(self, store: SessionStore) -> None:
+        self._store = store
+
+    async def sessions_below(self, session_id: str, *, limit: int | None = None) -> list[SessionRecord]:
+        """Return the sessions below a session, those above first."""
+        children: dict[str | None, list[SessionRecord]] = {}
+        async for page in read_in_steps(self._store):
+            for each in page:
+                if each.session_id != session_id:
+                    children.setdefault(above_id(each), []).append(each)
+        found = children.pop(session_id, [])
+        for each in found:  # it grows meanwhile; a circle of a damaged store is passed once
+            found += children.pop(each.session_id, ())
+        return found[:limit]
+
+    async def sessions_with(
+        self, member: str, *, project: str | None = None, limit: int | None = None
+    ) -> list[SessionRecord]:
+        """Return sessions with a member in their metadata, the last updated first."""
+        found: list[SessionRecord] = []
+        async for page in read_in_steps(self._store, project):
+            found += [each for each in page if member in each.metadata]
+            if limit is not None and len(found) >= limit:
+                break
+        return found[:limit]
 
 
 class _ReadSearch:

@@ -77,6 +77,8 @@ async def count_all(store: SessionStore, records: Iterable[SessionRecord]) -> li
 def _counted_length(record: SessionRecord) -> int:
     at, metadata = record.metadata.get(COUNTED), record.metadata
     if isinstance(at, list):
+        if isinstance(at[0], int) and at[0] >= record.message_count:
+            return record.message_count  # without a look at the ledger: nearly every session
         return at[0] if at == counted(at[0], Ledger.of(metadata)) else record.message_count
     is_first = record.status == "running" and LEDGER not in metadata and USAGE not in metadata
     return record.fork_at or 0 if is_first and not is_run(record) else record.message_count

@@ -136,6 +136,21 @@ def test_the_tree_shows_forks_below_their_source(bundle: Path, capsys: pytest.Ca
     assert f"└── {fork}  idle  1 turn, 2 messages  fork of {first}, shares m1\N{EN DASH}m2" in drawn
 
 
+def test_a_tree_has_a_bound_and_says_what_it_leaves_out(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (data(capsys, "run", prompt)["session_id"] for prompt in ("one", "two"))
+    fork = data(capsys, "session", "fork", first)["session_id"]
+    [root] = data(capsys, "session", "tree", "-n", "1")
+    assert (root["session_id"], root["children"][0]["session_id"]) == (first, fork), "with those above it"
+    capsys.readouterr()
+    assert invoke(["session", "tree", first, "--limit", "1"]) == exits.OK
+    shown = capsys.readouterr()
+    assert fork not in shown.out
+    assert shown.err == "The first 1 of this tree are shown, and there are more: -n 10\n"
+    assert invoke(["session", "tree", "--limit", "2"]) == exits.OK
+    assert capsys.readouterr().err == "The last changed 2 are shown, and there are more: -n 20\n"
+    assert {each["session_id"] for each in data(capsys, "session", "tree")} == {first, second}
+
+
 def test_sessions_of_other_folders_are_shown_when_asked_for(
     bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,10 @@ def test_costs_are_summed_by_what_is_asked_for(amplifier: Any, priced: Path) -> 
         "talk priced/unknown 1 1,000 40 ?",
         "TOTAL 3 3,000 120 ≥ $0.5000",
     ]
+    few = amplifier("cost", "--by", "session", "-n", "1")
+    assert [line.split()[0] for line in few.stdout.splitlines()] == ["SESSION", ids[0], "TOTAL"]
+    assert few.stdout.split()[-3:] == ["120", "≥", "$0.5000"], "the total is of all"
+    assert few.stderr == "1 of 2 rows are shown, those with the highest cost. More: -n 10\n"
     by_session = json.loads(amplifier("cost", "--by", "session,day", "--json").stdout)
     assert by_session["schema"] == "amplifier/cost/1"
     assert {row["session"]: row["requests"] for row in by_session["data"]["rows"]} == {ids[0]: 2, ids[1]: 1}

@@ -196,6 +196,20 @@ def test_a_column_is_shortened_first_and_then_left_out(filled: Path, at_terminal
     assert "長い名前 of a sess" in at_terminal(80, "session", "list")
 
 
+def test_a_long_tree_has_a_bound_at_a_terminal_alone(
+    filled: Path, at_terminal: Show, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = at_terminal(120, "session", "tree")
+    assert invoke(["session", "tree"]) == exits.OK
+    in_a_pipe = capsys.readouterr().out
+    monkeypatch.setattr("amplifier_foundation.cli.sessions.tree.SHOWN", 1)
+    assert len(at_terminal(120, "session", "tree").splitlines()) < len(whole.splitlines())
+    assert at_terminal(120, "session", "tree", "-n", "1000") == whole
+    capsys.readouterr()
+    assert invoke(["session", "tree"]) == exits.OK
+    assert capsys.readouterr().out == in_a_pipe
+
+
 def test_words_wrap_and_stay_whole(filled: Path, at_terminal: Show) -> None:
     rows = at_terminal(40, "bundle", "validate", "--codes").split()
     assert "".join(rows).count("…") == 0

@@ -6,8 +6,8 @@
 
 Each check gets an empty store. A broken rule raises `AssertionError` with a sentence naming the rule. Nothing here
 needs a test runner; pytest can parametrise a test over `SESSION_STORE_CHECKS`, `INBOX_CHECKS`, `DOCUMENT_CHECKS`,
-`SEARCH_CHECKS`, `RECEIVING_CHECKS`, `VIEW_CHECKS`, `MESSAGE_CHECKS` and `QUEUE_CHECKS`. `store_checks.shared` checks a
-store of several processes.
+`SEARCH_CHECKS`, `RECEIVING_CHECKS`, `VIEW_CHECKS`, `MESSAGE_CHECKS`, `QUERY_CHECKS` and `QUEUE_CHECKS`.
+`store_checks.shared` checks a store of several processes.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from ...documents import DocumentSearch, DocumentStore
 from ...due_queues import DueQueues
+from ...session_queries import SessionQueries
 from ...shared_stores import ReceivingStore
 from ...store_views import MessageSearch, StoreViews
 from .administration import ADMINISTRATION_CHECKS
 from .admission import ADMISSION_CHECKS
 from .documents import DOCUMENT_CHECKS, SEARCH_CHECKS
 from .inbox import DELIVERY_CHECKS
+from .queries import QUERY_CHECKS
 from .queues import QUEUE_CHECKS
 from .receiving import RECEIVING_CHECKS
 from .sessions import SESSION_STORE_CHECKS
@@ -42,6 +44,7 @@ OPTIONAL: dict[type[Any], Sequence[Check]] = {
     ReceivingStore: RECEIVING_CHECKS,
     StoreViews: VIEW_CHECKS,
     MessageSearch: MESSAGE_CHECKS,
+    SessionQueries: QUERY_CHECKS,
     DueQueues: QUEUE_CHECKS,
 }
 """The checks of what an `Inbox` may be besides."""
@@ -50,6 +53,7 @@ __all__ = [
     "DOCUMENT_CHECKS",
     "INBOX_CHECKS",
     "MESSAGE_CHECKS",
+    "QUERY_CHECKS",
     "QUEUE_CHECKS",
     "RECEIVING_CHECKS",
     "SEARCH_CHECKS",
@@ -63,7 +67,8 @@ async def check_store(open_store: Callable[[], Awaitable[SessionStore] | Session
     """Run every check on a new store from `open_store`, and close each store. Raises `AssertionError`.
 
     `inbox=False` leaves out the checks of an `Inbox`. An `Inbox` that is a `DocumentStore`, a `DocumentSearch`, a
-    `ReceivingStore`, a `StoreViews`, a `MessageSearch` or a `DueQueues` passes the checks of that, too.
+    `ReceivingStore`, a `StoreViews`, a `MessageSearch`, a `SessionQueries` or a `DueQueues` passes the checks of that,
+    too.
     """
     for check in SESSION_STORE_CHECKS + (INBOX_CHECKS if inbox else ()):
         await _run(check, await _open(open_store))

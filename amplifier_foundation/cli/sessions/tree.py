@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from amplifier_core.utils.secrets import redact_text
 
-from ...operations.sessions import read_deliveries, session_facts
+from ...operations.session_trees import read_forest, read_subtree, read_waking
+from ...operations.sessions import session_facts
 from .. import exits
 from ..app import find_session, json_option, project_here, storage_plugins, use_store
 from ..completing import complete_sessions
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 _DRAWN = ("mermaid", "dot", "html")
 """Formats that a file may take."""
+SHOWN = 500
+"""Sessions on a terminal, unless a number is given."""
 DEEPEST = 100
 """Levels of one JSON tree: programs read it recursively."""
 
@@ -41,6 +45,12 @@ DEEPEST = 100
     show_default=True,
     help="html: one page with all messages, readable without a network.",
 )
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(1, 10**9),
+    help=f"Show at most so many sessions, and those above them.  [default: {SHOWN} at a terminal, else all]",
+)
 @output_option
 @click.option("--open", "is_opened", is_flag=True, help="Open the html page in your browser.")
 @json_option
@@ -51,6 +61,7 @@ async def tree(
     session_id: str | None,
     everywhere: bool,
     kind: str,
+    limit: int | None,
     output: Path | None,
     is_opened: bool,
     as_json: bool,
@@ -65,11 +76,17 @@ async def tree(
     kind = "html" if is_opened else "json" if as_json else kind
     if output is not None and kind not in _DRAWN:
         raise click.UsageError("--output takes --format mermaid, dot or html")
+    if kind == "rich" and sys.stdout.isatty():
+        limit = limit or SHOWN
     async with use_store(storage_plugins(ctx)) as store:
         chosen = await find_session(store, session_id) if session_id is not None else None
         project = chosen.project if chosen else None if everywhere else project_here()
-        records = [as_it_is(each) for each in await count_all(store, await store.sessions(project=project))]
-        nodes = forest(records, await read_deliveries(store, project=project))
+        found = await (read_subtree(store, chosen, limit) if chosen else read_forest(store, project, limit))
+        if limit is not None and found.has_more:
+            which = f"The first {limit:,} of this tree" if chosen else f"The last changed {limit:,}"
+            click.echo(f"{which} are shown, and there are more: -n {10 * limit}", err=True)
+        records = [as_it_is(each) for each in await count_all(store, found.records)]
+        nodes = forest(records, await read_waking(store, records, project))
         if chosen is not None:
             node = subtree(nodes, chosen.session_id)
             nodes = [node] if node else []
@@ -104,7 +121,6 @@ def _show_drawing(
     ctx: click.Context, nodes: Sequence[Node], drawn: str, output: Path | None, kind: str, is_opened: bool
 ) -> None:
     """Print a page or a graph, or write it into a file: into a new one where a terminal cannot show it."""
-    import sys
     from pathlib import Path
     from tempfile import mkdtemp
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -13,18 +14,22 @@ from .options import EPHEMERAL, chosen_of
 from .peer import INVALID_PARAMS, RpcError
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
     from amplifier_core.storage import SessionRecord, SessionStore
 
 PAGE, LONGEST_LIST = 50, 1 << 32
 
 
 class Lists:
-    """The lists of one editor: the first page reads the store, and the others go on with what it found."""
+    """The lists of one editor: each page goes on reading the store where the one before has ended."""
 
     def __init__(self, store: SessionStore) -> None:
         self._store = store
         self._project: str | None = None
         self._found: list[SessionRecord] = []
+        self._rest: AsyncIterator[Sequence[SessionRecord]] | None = None
+        self._lock = asyncio.Lock()
 
     async def take_page(self, project: str | None, cursor: str | None) -> dict[str, Any]:
         """Return one page of the sessions of a folder, or of all, the last changed first. Raises `RpcError`.
@@ -32,20 +37,33 @@ class Lists:
         Sessions without a message, and forks that their editor has not kept, are left out, as are those of agents: they
         are part of the session above them.
         """
+        from amplifier_foundation.sessions.store_views import read_in_steps
+
         start = _read_cursor(cursor)
-        if start == 0 or project != self._project or not self._found:
-            self._project = project
-            self._found = [each for each in await self._store.sessions(project=project) if _is_shown(each)]
+        async with self._lock:  # of two requests at once, one reads after the other
+            if start == 0 or project != self._project or not self._found:
+                self._project, self._found, self._rest = project, [], read_in_steps(self._store, project)
+            await self._read_up_to(start + PAGE + 1)
+            wanted, has_more = self._found[start : start + PAGE], len(self._found) > start + PAGE
+            if not has_more:
+                self._found = []
         page = []
-        for record in self._found[start : start + PAGE]:
-            with suppress(SessionNotFound):  # it is gone since the first page
+        for record in wanted:
+            with suppress(SessionNotFound):  # it is gone since it was read
                 page.append(await _show(self._store, record))
         told: dict[str, Any] = {"sessions": page}
-        if len(self._found) > start + PAGE:
+        if has_more:
             told["nextCursor"] = base64.urlsafe_b64encode(str(start + PAGE).encode()).decode()
-        else:
-            self._found = []
         return told
+
+    async def _read_up_to(self, count: int) -> None:
+        """Read the store until so many sessions of the list are known, or to its end."""
+        while self._rest is not None and len(self._found) < count:
+            step = await anext(self._rest, None)
+            if step is None:
+                self._rest = None
+            else:
+                self._found += filter(_is_shown, step)
 
 
 def _is_shown(record: SessionRecord) -> bool:

@@ -1,9 +1,10 @@
-"""Implement `amplifier_core.store_views`, pages and search in messages: a part of `PostgresStore`."""
+"""Implement `amplifier_core.store_views` and `session_queries`, pages and searches: a part of `PostgresStore`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from amplifier_core.ids import validate_session_id
 from amplifier_core.text_search import read_query
 
 from . import message_search, views
@@ -53,6 +54,18 @@ class PostgresViews(Part):
         wanted = self._filters({"project": project}) | ({"statuses": list(statuses)} if statuses else {})
         last = None if before is None else str(plain(before, "before"))
         return await self._runner.read(views.session_page, self._runner.projects, wanted, text, last, limit)
+
+    async def sessions_below(self, session_id: str, *, limit: int | None = None) -> list[SessionRecord]:
+        """Return the sessions below a session, those above first."""
+        validate_session_id(session_id)
+        return await self._runner.read(views.sessions_below, self._runner.projects, session_id, limit)
+
+    async def sessions_with(
+        self, member: str, *, project: str | None = None, limit: int | None = None
+    ) -> list[SessionRecord]:
+        """Return sessions with a member in their metadata, the last updated first."""
+        wanted = self._filters({"project": project})
+        return await self._runner.read(views.sessions_with, self._runner.projects, member, wanted, limit)
 
     async def delivery_rates(self, *, since: datetime, step: float, project: str | None = None) -> list[DeliveryRate]:
         """Count the deliveries since a time, by queue, step of time and state."""

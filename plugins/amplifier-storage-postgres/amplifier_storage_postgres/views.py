@@ -15,7 +15,7 @@ from amplifier_core.triggers import TriggerEvent, TriggerType
 
 from .rows import DELIVERIES
 from .sessions import LISTED, listed
-from .values import escape, moment, unplain
+from .values import dumps, escape, moment, unplain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,6 +54,12 @@ _RATES = f"""{_RANGES}
         SELECT (d.created - %(since)s) / %(step)s AS step, count(*) FROM @.deliveries d
         WHERE {_WITHIN} AND d.created >= %(since)s GROUP BY 1
     ) counted"""
+
+_BELOW = f"""{LISTED} WHERE id IN (
+        SELECT id FROM @.sessions WHERE parent_id = ANY (%(above)s)
+        UNION SELECT fork.id FROM @.sessions AS source JOIN @.histories ON histories.source = source.history
+        JOIN @.sessions AS fork ON fork.history = histories.id WHERE source.session_id = ANY (%(above)s)
+    ) AND coalesce(fork_of, parent_id) = ANY (%(above)s) ORDER BY id LIMIT %(limit)s"""  # no index has `fork_of`
 
 _TEXTS = "name || chr(10) || session_id || chr(10) || bundle"
 _ALL = {"project": None, "queue": None, "states": None}
@@ -104,6 +110,29 @@ def session_page(
     names = pool.read(f"SELECT id, {_TEXTS} FROM @.sessions WHERE {' AND '.join(where)} ORDER BY updated, id", values)
     ids = [its_id for its_id, texts in reversed(names) if text.casefold() in unplain(texts).casefold()][:limit]
     return listed(pool, projects, f"{LISTED} WHERE id = ANY (%s) ORDER BY updated DESC, id DESC", (ids,))
+
+
+def sessions_below(pool: Pool, projects: Projects, session_id: str, limit: int | None) -> list[SessionRecord]:
+    """Return the sessions below a session, those above first, by one query for each level."""
+    found: dict[str, SessionRecord] = {}
+    above = [session_id]
+    while above and (limit is None or len(found) < limit):
+        left = None if limit is None else limit - len(found)
+        level = listed(pool, projects, _BELOW, {"above": above, "limit": left})
+        new = {each.session_id: each for each in level if each.session_id not in {session_id, *found}}  # not a circle
+        found |= new
+        above = list(new)
+    return list(found.values())
+
+
+def sessions_with(
+    pool: Pool, projects: Projects, member: str, wanted: Mapping[str, Any], limit: int | None
+) -> list[SessionRecord]:
+    """Return sessions with a member in their metadata, the last updated first."""
+    where = " AND ".join([*(f"{name} = %({name})s" for name in wanted), "strpos(metadata, %(named)s) > 0"])
+    query = f"{LISTED} WHERE {where} ORDER BY updated DESC, id DESC"
+    found = listed(pool, projects, query, {**wanted, "named": f"{dumps(member)}:"})
+    return [each for each in found if member in each.metadata][:limit]
 
 
 def listed_delivery(row: Sequence[Any], projects: Projects) -> Delivery:

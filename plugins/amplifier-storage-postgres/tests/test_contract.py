@@ -10,6 +10,7 @@ import amplifier_storage_postgres
 from amplifier_core.documents import DocumentSearch
 from amplifier_core.due_queues import DueQueues
 from amplifier_core.plugins import Plugins
+from amplifier_core.session_queries import SessionQueries
 from amplifier_core.shared_stores import ReceivingStore, SharedStore
 from amplifier_core.storage import PromptDeliveries, SpawnedSessions
 from amplifier_core.store_views import MessageSearch, StoreViews
@@ -17,6 +18,7 @@ from amplifier_core.testing.store_checks import (
     DOCUMENT_CHECKS,
     INBOX_CHECKS,
     MESSAGE_CHECKS,
+    QUERY_CHECKS,
     QUEUE_CHECKS,
     SEARCH_CHECKS,
     SESSION_STORE_CHECKS,
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + QUEUE_CHECKS
-ALL_CHECKS += DOCUMENT_CHECKS + SEARCH_CHECKS + VIEW_CHECKS + MESSAGE_CHECKS
+ALL_CHECKS += DOCUMENT_CHECKS + SEARCH_CHECKS + VIEW_CHECKS + MESSAGE_CHECKS + QUERY_CHECKS
 
 
 @pytest.mark.parametrize("check", ALL_CHECKS, ids=lambda check: check.__name__)
@@ -50,5 +52,6 @@ def test_the_store_is_registered_and_is_for_many_hosts() -> None:
         SpawnedSessions,
         StoreViews,
         MessageSearch,
+        SessionQueries,
     ):
         assert issubclass(PostgresStore, protocol), protocol

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from amplifier_core.errors import SessionConflict, SessionExists, SessionNotFound
+from amplifier_core.json_values import to_json
 from amplifier_core.storage import SessionRecord
 
 from . import histories
@@ -20,7 +21,7 @@ from .faults import DamageError, IndexDamage
 from .opening import Connection
 from .ordering import newest, next_number
 from .rows import SESSIONS, pause_collection
-from .values import checksum, join_columns, micros, unplain
+from .values import checksum, join_columns, micros, plain, unplain
 
 if TYPE_CHECKING:
     import sqlite3
@@ -46,6 +47,11 @@ _INSERT = (
     "ON CONFLICT (session_id) DO NOTHING"
 )
 
+_BELOW = f"""SELECT {COLUMNS} FROM sessions WHERE id IN (
+        SELECT id FROM sessions WHERE parent_id = :above
+        UNION SELECT fork.id FROM sessions AS source JOIN histories ON histories.source = source.history
+        JOIN sessions AS fork ON fork.history = histories.id WHERE source.session_id = :above
+    ) AND coalesce(fork_of, parent_id) = :above ORDER BY id LIMIT :limit"""  # no index has `fork_of`
 _SPAWNED = "parent_id = :parent_id AND fork_of IS NULL AND event_id IS NULL"
 _COUNT_SPAWNED = f"SELECT count(*) FROM sessions WHERE {_SPAWNED}"
 _READ = f"SELECT {COLUMNS}, recent FROM sessions WHERE session_id = ?"
@@ -195,6 +201,30 @@ def list_sessions(db: sqlite3.Connection, wanted: Mapping[str, Column], limit: i
     rows = db.execute(newest(COLUMNS, where), {**wanted, "limit": -1 if limit is None else limit})
     with pause_collection():
         return [_record_at(db, row) for row in rows]
+
+
+def list_below(db: sqlite3.Connection, session_id: str, limit: int | None) -> list[SessionRecord]:
+    """Return the sessions below a session, those above first."""
+    found, above = dict[str, SessionRecord](), [session_id]
+    for each in above:  # it grows meanwhile
+        left = -1 if limit is None else limit - len(found)
+        if not left:
+            break
+        for row in db.execute(_BELOW, {"above": each, "limit": left}).fetchall():
+            record = listed_record(db, row)
+            if record.session_id not in found and record.session_id != session_id:  # a circle, in a damaged store
+                found[record.session_id] = record
+                above.append(record.session_id)
+    return list(found.values())
+
+
+def list_with(
+    db: sqlite3.Connection, member: str, wanted: Mapping[str, Column], limit: int | None
+) -> list[SessionRecord]:
+    """Return sessions with a member in their metadata and these column values, the last updated first."""
+    where = " AND ".join([*(f"{name} = :{name}" for name in wanted), "instr(metadata, :named)"])
+    found = _list_all(db, where, {**wanted, "named": plain(f"{to_json(member)}:", "member")})
+    return [each for each in found if member in each.metadata][:limit]
 
 
 def list_spawned(db: sqlite3.Connection, session_id: str) -> list[SessionRecord]:

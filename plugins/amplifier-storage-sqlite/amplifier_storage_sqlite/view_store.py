@@ -1,4 +1,4 @@
-"""Implement `amplifier_core.store_views`, pages and search in messages: a part of `SqliteStore`.
+"""Implement `amplifier_core.store_views` and `session_queries`, pages and searches: a part of `SqliteStore`.
 
 Most programs show no views, so the first use imports what they need.
 """
@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from amplifier_core.errors import StoreUnavailable
+from amplifier_core.ids import validate_session_id
 
 from .values import micros, plain
 
@@ -91,6 +92,22 @@ class SqliteViews(ABC):
             await self._catch_up(session_texts.is_behind, session_texts.index_texts)
         given = plain(project, "project"), tuple(statuses), text, plain(before, "before"), limit
         return await self._read(None, lambda db: views.session_page(db, *given))
+
+    async def sessions_below(self, session_id: str, *, limit: int | None = None) -> list[SessionRecord]:
+        """Return the sessions below a session, those above first."""
+        from . import sessions
+
+        validate_session_id(session_id)
+        return await self._read(None, lambda db: sessions.list_below(db, session_id, limit))
+
+    async def sessions_with(
+        self, member: str, *, project: str | None = None, limit: int | None = None
+    ) -> list[SessionRecord]:
+        """Return sessions with a member in their metadata, the last updated first."""
+        from . import sessions
+
+        wanted = {} if project is None else {"project": plain(project, "project")}
+        return await self._read(None, lambda db: sessions.list_with(db, member, wanted, limit))
 
     async def delivery_rates(self, *, since: datetime, step: float, project: str | None = None) -> list[DeliveryRate]:
         """Count the deliveries since a time, by queue, step of time and state."""

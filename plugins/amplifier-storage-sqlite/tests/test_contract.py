@@ -15,6 +15,7 @@ from amplifier_core.testing.store_checks import (
     DOCUMENT_CHECKS,
     INBOX_CHECKS,
     MESSAGE_CHECKS,
+    QUERY_CHECKS,
     QUEUE_CHECKS,
     RECEIVING_CHECKS,
     SEARCH_CHECKS,
@@ -40,6 +41,7 @@ ALL_CHECKS = (
     + RECEIVING_CHECKS
     + VIEW_CHECKS
     + MESSAGE_CHECKS
+    + QUERY_CHECKS
     + QUEUE_CHECKS
 )
 

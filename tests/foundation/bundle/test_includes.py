@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from amplifier_core.errors import BundleNotFoundError
+from amplifier_foundation.bundle import load
 from amplifier_foundation.bundle.includes import IncludedBundle, include_tree
+from amplifier_foundation.documents.document import Document, read_document
 
 
 def lines(node: IncludedBundle, depth: int = 0) -> list[str]:
@@ -23,6 +26,21 @@ def test_each_bundle_stands_below_the_one_that_includes_it_and_is_followed_once(
     assert lines(tree) == ["top bundle.md", "  mid sub/mid.md", "    base sub/base.md", "  base sub/base.md again"]
     assert tree.is_whole()
     assert tree.as_dict()["includes"][0]["includes"][0]["name"] == "base"
+
+
+def test_the_bundle_around_its_parts_is_read_once_for_all_of_them(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def read_and_note(path: Path) -> Document:
+        read.append(path.name)
+        return read_document(path)
+
+    monkeypatch.setattr(load, "read_document", read_and_note)
+    for number in range(20):
+        write("", name=f"inc/part{number}.md", bundle=f"part{number}")
+    tree = include_tree(write(f"includes: {[f'./inc/part{number}.md' for number in range(20)]}\n", bundle="top"))
+    assert len(tree.includes) == 20
+    assert read.count("bundle.md") == 2, "itself, and what is around its parts"
 
 
 def test_what_is_broken_is_told_in_its_place(write: Any, folder: Any) -> None:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from amplifier_core.session_queries import SessionQueries
 from amplifier_core.storage import SessionRecord
 from amplifier_core.store_views import MessageSearch, StoreViews
 from amplifier_core.testing import MemoryStore
-from amplifier_core.testing.store_checks import MESSAGE_CHECKS, VIEW_CHECKS
+from amplifier_core.testing.store_checks import MESSAGE_CHECKS, QUERY_CHECKS, VIEW_CHECKS
 from amplifier_foundation.sessions import store_views
-from amplifier_foundation.sessions.store_views import search_of, views_of
+from amplifier_foundation.sessions.store_views import queries_of, search_of, views_of
 from amplifier_storage_jsonl import open_jsonl
 
 if TYPE_CHECKING:
@@ -41,6 +42,15 @@ async def test_views_that_read_a_store_keep_the_contract(
     views = views_of(store)
     for name in VIEWS:
         setattr(store, name, getattr(views, name))
+    await check(store)
+
+
+@pytest.mark.parametrize("check", QUERY_CHECKS, ids=lambda check: check.__name__)
+async def test_queries_that_read_a_store_keep_the_contract(check: Callable[[Any], Any]) -> None:
+    store: Any = Plain()
+    assert not isinstance(store, SessionQueries)
+    queries = queries_of(store)
+    store.sessions_below, store.sessions_with = queries.sessions_below, queries.sessions_with
     await check(store)
 
 
