@@ -134,18 +134,34 @@ async def _read_others(
 ) -> Found:
     """Read messages of the last changed sessions, as many as `SEARCHED`."""
     left, read = SEARCHED, 0
-    newest = await find_sessions(store, wanted, SEARCHED)
-    for record in newest:
-        left -= record.message_count if record.session_id not in known else 0
+    newest = await _list_wanted(store, wanted)
+    for _, session_id, message_count in newest:
+        left -= message_count if session_id not in known else 0
         if left < 0 and read:
             break
         read += 1
-        if record.session_id not in known and await _has_text(store, record.session_id, None, text):
-            known[record.session_id] = record
+        if session_id not in known and await _has_text(store, session_id, None, text):
+            known[session_id] = as_it_is(await store.get(session_id))
             if len(known) >= limit:
                 return Found(_newest(known.values(), limit))
-    more = read < len(newest) or len(newest) == SEARCHED
-    return Found(_newest(known.values(), limit), len(newest) - read if more else 0, read)
+    return Found(_newest(known.values(), limit), len(newest) - read, read)
+
+
+async def _list_wanted(store: SessionStore, wanted: Wanted) -> list[tuple[datetime, str, int]]:
+    """Return the time, the id and the number of messages of each wanted session, the last changed first.
+
+    There may be very many, and their records take ten times as much memory.
+    """
+    from ..sessions.store_views import read_in_steps
+
+    found: list[tuple[datetime, str, int]] = []
+    for project in _places(wanted):
+        async for page in read_in_steps(store, project):
+            records = [record for each in page if wanted.accepts(record := as_it_is(each))]
+            found += [(each.updated, each.session_id, each.message_count) for each in records]
+            if wanted.begin is not None and page[-1].updated < wanted.begin:
+                break
+    return sorted(found, reverse=True)
 
 
 def _places(wanted: Wanted) -> Collection[str | None]:

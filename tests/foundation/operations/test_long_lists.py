@@ -10,7 +10,9 @@ import pytest
 
 from amplifier_core.storage import SessionRecord
 from amplifier_core.triggers import TriggerEvent, TriggerType
+from amplifier_foundation.operations import session_search
 from amplifier_foundation.operations.runs import list_runs
+from amplifier_foundation.operations.session_search import Wanted, search_sessions
 from amplifier_foundation.operations.session_trees import read_forest, read_subtree, read_waking
 from amplifier_foundation.operations.sessions import find_last
 from amplifier_foundation.operations.spending import sum_stored
@@ -159,3 +161,18 @@ async def test_the_events_of_a_tree_are_those_of_its_sessions(store: Stingy) -> 
         await store.commit(claimed)
     records = [SessionRecord("one", event_id="e"), SessionRecord("other")]
     assert [each.session_id for each in await read_waking(store, records, "/p")] == ["one"]
+
+
+async def test_a_search_that_reads_messages_holds_a_page_of_sessions(
+    store: Stingy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4 * STEP):
+        await store.create(SessionRecord(f"s{number}", name="late" if number % 2 else "", project="/p"))
+        await store.append(f"s{number}", [{"role": "user", "content": "?!?" if number == 15 else "..."}], at=0)
+    monkeypatch.setattr(session_search, "SEARCHED", 5)
+    found = await search_sessions(store, Wanted({"/p"}, name="late"), 50, "!!")
+    assert (found.records, found.read, found.unread) == ([], 5, 2 * STEP - 5)
+    assert store.most <= 2 * STEP, "those with the name, and a page of all"
+    found = await search_sessions(store, Wanted({"/p", "/q"}), 50, "!?")
+    assert [each.session_id for each in found.records] == ["s15"]
+    assert store.most <= 2 * STEP
