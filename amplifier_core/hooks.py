@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import events
 from .correlation import CORRELATED, correlate
-from .origins import describe_at
+from .raised import describe_raised
 from .undoing import note_step
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ async def _raise_cancellation(error: BaseException, before: int) -> None:
 
 
 def _report(handler: Handler, name: str, event: str, error: BaseException, outcome: str = "was skipped") -> None:
-    logger.error("hook '%s' failed on %s and %s: %s", name, event, outcome, describe_at(error, handler))
+    logger.error("hook '%s' failed on %s and %s: %s", name, event, outcome, describe_raised(error, handler))
 
 
 def _as_result(answer: Any) -> HookResult | None:

@@ -3,39 +3,82 @@
 from __future__ import annotations
 
 import sys
-import traceback
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from traceback import walk_tb
+from typing import TYPE_CHECKING, Any
 
 from .errors import AmplifierError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import FrameType
 
 _NOT_OF_MODULES = frozenset({*sys.stdlib_module_names, "amplifier_core", "amplifier_foundation"})
+_FOR_PEOPLE = (ValueError, RuntimeError, OSError)
+"""Errors of a loop whose texts say what is wrong with a session, and not with the loop."""
 
 
-def describe_raised(error: BaseException) -> str:
-    """Return an error in one line: its class, its text, and `(FILE:LINE)`, the last place in the code of the module.
+def describe_raised(error: BaseException, module: Any = None) -> str:
+    """Return an error in one line: its class, its text, and `(FILE:LINE)`, as `find_place` finds it.
 
-    A library that the module calls is no part of it. An `AmplifierError` is its own text: it was written for people.
+    An `AmplifierError` is its own text: it was written for people.
     """
     if isinstance(error, AmplifierError) and str(error):
         return str(error)
     name = type(error).__name__
     text = f"{name}: {error}" if str(error) else name
-    place = find_place(error)
+    place = find_place(error, module)
     return f"{text} ({place})" if place else text
 
 
-def find_place(error: BaseException) -> str:
-    """Return `FILE:LINE`, where the code of a module raised an error, or called what did; `""` outside of modules."""
-    package, found = "", ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        owner = _package_of(frame)
-        if owner == package or (not package and owner not in _NOT_OF_MODULES):
-            package, found = owner, f"{frame.f_code.co_filename}:{line}"
-    return found
+def find_place(error: BaseException, module: Any = None) -> str:
+    """Return `FILE:LINE`, where the code of a module raised an error, or called what did; `""` outside of it.
+
+    Without a `module`, an object of it or its function, the first one counts that was called. A library that it calls
+    is no part of it.
+    """
+    calls = [*walk_tb(error.__traceback__)]
+    if module is None:
+        packages = (_package_of(frame) for frame, _ in calls)
+        first = next((package for package in packages if package not in _NOT_OF_MODULES), None)
+        places = [(frame, line) for frame, line in calls if _package_of(frame) == first]
+    else:
+        places = [(frame, line) for frame, line in calls if _is_of(frame, module)]
+    return f"{places[-1][0].f_code.co_filename}:{places[-1][1]}" if places else ""
+
+
+def note_origin(error: Exception, mounted: Mapping[str, Any]) -> None:
+    """Keep with an error which module of a session raised it, and where in its code; see `find_origin`.
+
+    `mounted` has the modules of the session by mount point. The last one in the calls counts.
+    """
+    if isinstance(error, AmplifierError):
+        return
+    modules = [(f"provider '{name}'", provider) for name, provider in mounted["providers"].items()]
+    modules += [("context manager", mounted["context"]), ("orchestrator", mounted["orchestrator"])]
+    for frame, _ in reversed([*walk_tb(error.__traceback__)]):
+        title, module = next(((title, module) for title, module in modules if _is_of(frame, module)), ("", None))
+        if title == "orchestrator" and (isinstance(error, _FOR_PEOPLE) or type(error) is LookupError):
+            return
+        if title:
+            with suppress(AttributeError):  # a class with slots
+                error.amplifier_origin = (title, find_place(error, module))  # type: ignore[attr-defined]
+            return
+
+
+def find_origin(error: BaseException) -> tuple[str, str]:
+    """Return the module that raised an error, such as `provider 'x'`, and where in its code; two `""` if unknown."""
+    origin: tuple[str, str] = getattr(error, "amplifier_origin", ("", ""))
+    return origin
 
 
 def _package_of(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def _is_of(frame: FrameType, module: Any) -> bool:
+    """Return whether a call is one of a module's methods, or in its package."""
+    code = frame.f_code
+    own = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+    package, _, _ = str(getattr(module, "__module__", "")).partition(".")
+    return own is module or _package_of(frame) == package

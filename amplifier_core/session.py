@@ -16,7 +16,7 @@ from .errors import NoProviderMounted, SessionExists
 from .forking import ask_to_fork
 from .loader import ModuleLoader, attach_loader, detach_loader
 from .mounting import Mounting, initialize_session
-from .origins import note_origin
+from .raised import note_origin
 from .transcript import Transcript
 from .utils import redact_secrets
 from .utils.secrets import redact_error, redact_result

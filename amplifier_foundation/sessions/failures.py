@@ -57,7 +57,7 @@ def describe_failure(error: BaseException, session: AmplifierSession | None = No
     and of the module that raised it.
     """
     from amplifier_core.errors import AmplifierError, NoProviderMounted
-    from amplifier_core.origins import find_origin
+    from amplifier_core.raised import find_origin
     from amplifier_core.utils.secrets import redact_text
 
     problem = find_provider_error(error)
