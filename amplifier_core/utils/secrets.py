@@ -13,7 +13,17 @@ import re
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .secret_patterns import DATABASE, KEYS, OTHERS, SIGNED_IN
+from .secret_patterns import (
+    AT_NAMES,
+    DATABASE,
+    KEYS,
+    LONGEST_PREFIX,
+    NAME_BEGINS,
+    NAME_ENDS,
+    NAME_MARKS,
+    OTHERS,
+    SIGNED_IN,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -288,14 +298,14 @@ def hide_forms(text: str, forms: Sequence[str]) -> str:
 
 
 def _hide_shapes(text: str) -> str:
-    return _replace(_replace(text, KEYS), OTHERS)
+    return _hide_at_names(_replace(_replace(text, KEYS), OTHERS))
 
 
 _hide_shapes_again = lru_cache(maxsize=1024)(_hide_shapes)
 
 
 def _replace(text: str, forms: Sequence[tuple[Sequence[str], Sequence[str]]]) -> str:
-    small = text.lower()
+    small = _lower(text)
     for marks, patterns in forms:
         for mark in marks:
             if mark in small:
@@ -303,6 +313,48 @@ def _replace(text: str, forms: Sequence[tuple[Sequence[str], Sequence[str]]]) ->
                     text = _compile(pattern).sub(rf"\1{HIDDEN}", text)
                 break
     return text
+
+
+def _hide_at_names(text: str) -> str:
+    """Hide the values of sensitive names; most patterns are tried at the names alone."""
+    small = _lower(text)
+    if not any(mark in small for mark in NAME_MARKS):
+        return text
+    starts = _find_names(text, small)
+    for begins_with_name, patterns in AT_NAMES:
+        for pattern in patterns:
+            compiled = _compile(pattern)
+            hidden = _sub_at(starts, compiled, text) if begins_with_name else compiled.sub(rf"\1{HIDDEN}", text)
+            if hidden != text:
+                text, starts = hidden, _find_names(hidden, _lower(hidden))
+    return text
+
+
+def _find_names(text: str, small: str) -> list[int]:
+    """Return where the sensitive names begin that a value may follow; `small` is the text in small letters."""
+    begins = _compile(NAME_BEGINS)
+    return sorted(
+        {
+            found.start()
+            for end in _compile(NAME_ENDS).finditer(small)
+            for found in begins.finditer(text, max(0, end.start() - LONGEST_PREFIX), end.end())
+        }
+    )
+
+
+def _sub_at(starts: Sequence[int], pattern: re.Pattern[str], text: str) -> str:
+    """Return what `pattern.sub` returns for a pattern that matches at `starts` alone."""
+    parts, end = [], 0
+    for start in starts:
+        if start >= end and (found := pattern.match(text, start)):
+            parts += [text[end:start], found[1], HIDDEN]
+            end = found.end()
+    return "".join([*parts, text[end:]])
+
+
+def _lower(text: str) -> str:
+    """Return a text with its ASCII letters in small: of the same length, as `str.lower` is not."""
+    return text.encode(errors="surrogatepass").lower().decode(errors="surrogatepass")
 
 
 @cache
