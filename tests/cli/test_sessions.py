@@ -336,6 +336,38 @@ def test_a_list_that_is_cut_says_so(project: Path, told: Told, data: Data) -> No
     assert len(data("session", "list", "-n", "2")) == 2
 
 
+def test_a_terminal_shows_the_last_messages_of_a_long_session_and_says_so(
+    project: Path, told: Told, data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored("long", [{"role": "user", "content": f"said :smile: {number}"} for number in range(1, 61)])
+    assert told("session", "show", "long")[1].count("said :smile:") == 60
+    assert [each["id"] for each in data("session", "show", "long", "-n", "2")["messages"]] == ["m59", "m60"]
+    all_of_it = "See all: amplifier session show long -n 60\n"
+    code, out, err = told("session", "show", "long", "-n", "1")
+    assert (out.count("said"), err) == (1, f"The last 1 of 60 messages are shown. {all_of_it}")
+    assert out.endswith("\nm60 user\nsaid :smile: 60\n")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    for more in ((), ("--follow",)):
+        _, out, err = told("session", "show", "long", *more)
+        assert (out.count("said"), err) == (50, f"The last 50 of 60 messages are shown. {all_of_it}")
+        assert told("session", "show", "long", "-n", "60", *more)[2] == ""
+    assert told("session", "show", "long", "--json")[1].count("said") == 60
+    assert told("session", "show", "long", "--trace", "-n", "1")[0] == exits.USAGE
+
+
+def test_messages_of_a_long_session_are_printed_without_a_rich_print_for_each(
+    project: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rich.console import Console
+
+    stored("long", [{"role": "user", "content": f"said {number}"} for number in range(60)])
+    prints: list[object] = []
+    show = Console.print
+    monkeypatch.setattr(Console, "print", lambda self, *what, **how: [prints.append(what), show(self, *what, **how)])
+    assert told("session", "show", "long")[1].count("said") == 60
+    assert len(prints) < 30
+
+
 # rename, export, diff
 
 

@@ -38,7 +38,7 @@ async def export(ctx: click.Context, session_id: str, kind: str, output: Path | 
     from ...documents.safe_text import plain
     from ...sessions import exporting
 
-    record, messages = await read_session(ctx, session_id)
+    record, messages, _ = await read_session(ctx, session_id)
     if as_json and output is None:
         print_json("session.export/1", {**session_facts(record), "messages": with_ids(messages)})
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +17,7 @@ from ..app import find_session, json_option, projects_here, read_sessions, stora
 from ..completing import complete_sessions
 from ..loops import enter_loop, run_reading
 from ..output import console, plural, print_json, print_table, timestamp
-from .messages import print_message
+from .messages import print_messages
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from amplifier_core.transcript import Message
 
 
+SHOWN = 50
+"""Messages of a session at a terminal, by default."""
 STATUSES = ("running", "waiting", "completed", "failed", "interrupted", "cancelled", "idle")
 
 
@@ -124,33 +127,49 @@ async def _find(
 @click.argument("session_id", metavar="ID", shell_complete=complete_sessions)
 @click.option("--trace", "is_trace", is_flag=True, help="Show where its time and money went, instead of its messages.")
 @click.option("-f", "--follow", "follows", is_flag=True, help="Show its running turn too, as it comes, to its end.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(1, 10**9),
+    help=f"Show the last so many messages. [default: {SHOWN} at a terminal, else all]",
+)
 @click.option("--jsonl", "as_lines", is_flag=True, help="With --follow: print each message and step as a line of JSON.")
 @json_option
 @click.pass_context
 @run_reading
 async def show(
-    ctx: click.Context, session_id: str, is_trace: bool, follows: bool, as_lines: bool, as_json: bool
+    ctx: click.Context,
+    session_id: str,
+    is_trace: bool,
+    follows: bool,
+    limit: int | None,
+    as_lines: bool,
+    as_json: bool,
 ) -> None:
     """Show a session and its messages; fork it at one of them with ID@m12."""
+    if is_trace and limit is not None:
+        raise click.UsageError("--trace excludes -n: it is of all messages")
+    if limit is None and sys.stdout.isatty() and not as_json and not as_lines:
+        limit = SHOWN
     if (follows and (is_trace or as_json)) or (as_lines and not follows):
         raise click.UsageError("--follow excludes --trace and --json, and --jsonl belongs to --follow")
     if follows:
         from .watching import show_following
 
-        return await show_following(ctx, session_id, as_lines=as_lines)
+        return await show_following(ctx, session_id, limit, as_lines=as_lines)
     if is_trace:
         from .tracing import show_trace
 
         return await show_trace(ctx, session_id, as_json=as_json)
-    record, messages = await read_session(ctx, session_id)
+    record, messages, start = await read_session(ctx, session_id, limit)
     if as_json:
-        print_json("session.show/1", {**session_facts(record), "messages": with_ids(messages)})
+        print_json("session.show/1", {**session_facts(record), "messages": with_ids(messages, start)})
         return
-    print_session(record, messages)
+    print_session(record, messages, start)
 
 
-def print_session(record: SessionRecord, messages: Sequence[Message]) -> None:
-    """Print a session with its messages for a person."""
+def print_session(record: SessionRecord, messages: Sequence[Message], start: int = 0) -> None:
+    """Print a session with its last messages for a person; the first of these has position `start`."""
     from ...sessions.presence import status_of
 
     out = console()
@@ -171,18 +190,34 @@ def print_session(record: SessionRecord, messages: Sequence[Message]) -> None:
         if value:
             out.print(f"[bold]{label:9}[/] ", end="")
             out.print(value, markup=False)
-    for number, message in enumerate(messages, 1):
-        print_message(number, message)
+    print_messages(messages, start)
+    if start:
+        total, all_of_it = (
+            start + len(messages),
+            f"amplifier session show {record.session_id} -n {start + len(messages)}",
+        )
+        click.echo(f"The last {len(messages):,} of {total:,} messages are shown. See all: {all_of_it}", err=True)
 
 
-async def read_session(ctx: click.Context, prefix: str) -> tuple[SessionRecord, list[Message]]:
-    """Return the session whose id begins with `prefix`, and its messages."""
+async def read_session(
+    ctx: click.Context, prefix: str, limit: int | None = None
+) -> tuple[SessionRecord, list[Message], int]:
+    """Return the session whose id begins with `prefix`, its last `limit` messages, and the position of the first."""
     from ...sessions.presence import as_it_is
     from ...sessions.uncounted import count_all
 
     async with use_store(storage_plugins(ctx)) as store:
         (record,) = await count_all(store, [await find_session(store, prefix)])
-        return as_it_is(record), await store.read(record.session_id)
+        messages, start = await read_last(store, record, limit)
+        return as_it_is(record), messages, start
+
+
+async def read_last(store: SessionStore, record: SessionRecord, limit: int | None) -> tuple[list[Message], int]:
+    """Return the last `limit` messages of a session (None: all), and the position of the first of them."""
+    start = max(0, record.message_count - limit) if limit is not None else 0
+    messages = await store.read(record.session_id, start)
+    cut = max(0, len(messages) - limit) if limit is not None else 0  # it may have grown meanwhile
+    return messages[cut:], start + cut
 
 
 @click.command(epilog="Example: amplifier session diff 3f9a 77de")
@@ -209,5 +244,4 @@ async def diff(ctx: click.Context, first: str, second: str, as_json: bool) -> No
     for session_id, own in sides:
         out.print()
         out.print(f"── {session_id}: {plural(len(own), 'message')} of its own", style="bold", markup=False)
-        for number, message in enumerate(own, shared + 1):
-            print_message(number, message)
+        print_messages(own, shared)

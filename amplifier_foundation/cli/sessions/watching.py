@@ -10,7 +10,7 @@ import click
 from ..app import find_session, storage_plugins, use_store
 from ..loops import enter_loop
 from ..running.terminal import tell
-from .reading import print_session
+from .reading import print_session, read_last
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from amplifier_core.storage import SessionRecord, SessionStore
 
 
-async def show_following(ctx: click.Context, prefix: str, *, as_lines: bool) -> None:
-    """Print the history of a session, and what comes of its turn, until that has ended."""
+async def show_following(ctx: click.Context, prefix: str, limit: int | None, *, as_lines: bool) -> None:
+    """Print the last messages of a session (None: all), and what comes of its turn, until that has ended."""
     await enter_loop()
     from ...background.following import follow_session
     from ...sessions.presence import as_it_is
@@ -29,18 +29,22 @@ async def show_following(ctx: click.Context, prefix: str, *, as_lines: bool) -> 
         async with aclosing(follow_session(record.session_id, record.project)) as facts:
             first = await anext(facts)
             record = as_it_is(await store.get(record.session_id))
-            await (_print_lines if as_lines else _print_turn)(store, record, facts, first)
+            await (_print_lines if as_lines else _print_turn)(store, record, limit, facts, first)
         if first["type"] == "end" and record.status == "running":
             tell(f"amplifier: another program runs this session: look again with: amplifier session show {prefix}")
 
 
 async def _print_lines(
-    store: SessionStore, record: SessionRecord, facts: AsyncIterator[Mapping[str, Any]], first: Mapping[str, Any]
+    store: SessionStore,
+    record: SessionRecord,
+    limit: int | None,
+    facts: AsyncIterator[Mapping[str, Any]],
+    first: Mapping[str, Any],
 ) -> None:
     from ...documents.json_text import dump_json
     from ...operations.sessions import with_ids
 
-    for message in with_ids(await store.read(record.session_id)):
+    for message in with_ids(*await read_last(store, record, limit)):
         click.echo(dump_json({"type": "message", **message}))
     click.echo(dump_json(first))
     async for fact in facts:
@@ -48,11 +52,15 @@ async def _print_lines(
 
 
 async def _print_turn(
-    store: SessionStore, record: SessionRecord, facts: AsyncIterator[Mapping[str, Any]], first: Mapping[str, Any]
+    store: SessionStore,
+    record: SessionRecord,
+    limit: int | None,
+    facts: AsyncIterator[Mapping[str, Any]],
+    first: Mapping[str, Any],
 ) -> None:
     from ..running.showing import PersonView
 
-    print_session(record, await store.read(record.session_id))
+    print_session(record, *await read_last(store, record, limit))
     if first["type"] == "end":
         return
     view, answer = PersonView(closing=False), ""
