@@ -17,7 +17,7 @@ from ..sessions.store_views import views_of
 from .keys import TAG, tag_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
 
     from amplifier_core.storage import Delivery, DurableStore, SessionRecord
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 LONGEST = 200
 """Links followed upwards."""
 MOST = 1_000
-"""Links with their effects looked up."""
-ALL = 1_000_000
+"""Links after which no more effects are looked up."""
+BELOW = 100
+"""Effects of one link, the last ones: a session may have any number of forks."""
 PAGE = 1_000
 """Events read at once."""
 RECENT = 100
@@ -62,7 +63,7 @@ class Link:
     asked: bool = False
     """Whether `explain` was asked for it."""
     open: bool = False
-    """Whether its effects were left out: there are too many."""
+    """Whether effects of it were left out: there are too many."""
 
     @property
     def key(self) -> str:
@@ -212,17 +213,20 @@ class _Causes:
 
     async def grow(self, root: Link, passed: set[str]) -> None:
         """Put the effects of a link below it, and theirs below them; leave out `passed` keys and repetitions."""
-        waiting, count = deque([root]), 0
+        waiting = deque([root])
         while waiting:
-            link, count = waiting.popleft(), count + 1
-            if count > MOST:
+            link = waiting.popleft()
+            if len(passed) > MOST:
                 link.open = True
                 continue
-            link.caused = [each for each in await self._effects(link) if each.key not in passed]
+            effects = await self._effects(link)
+            link.open = len(effects) > BELOW
+            link.caused = [each for each in effects[-BELOW:] if each.key not in passed]
             passed |= {each.key for each in link.caused}
             waiting.extend(link.caused)
 
     async def _effects(self, link: Link) -> list[Link]:
+        """Return the effects of a link, the oldest first; of more than `BELOW`, the last ones, and more than that."""
         if link.event is not None:
             return [
                 Link(delivery=each, session_id=each.session_id, record=await self._record(each.session_id))
@@ -235,26 +239,31 @@ class _Causes:
         return sorted(emitted + made, key=lambda each: each.moment.timestamp() if each.moment else 0.0)
 
     async def _deliveries(self, event: SessionEvent | TriggerEvent) -> list[Delivery]:
-        """Return the deliveries of an event to all background sessions, newest first."""
+        """Return the last deliveries of an event to all background sessions, newest first."""
         cause = event.event_id if isinstance(event, SessionEvent) else event.cause
         if cause is not None:
-            return await self._store.deliveries(cause=cause, limit=ALL)
-        return await self._store.deliveries(event_id=event.event_id, limit=ALL)
+            return await self._store.deliveries(cause=cause, limit=BELOW + 1)
+        return await self._store.deliveries(event_id=event.event_id, limit=BELOW + 1)
 
-    async def _events_of(self, session_id: str) -> list[SessionEvent]:
-        """Return the events of a session, without their data."""
-        events: list[SessionEvent] = []
+    async def _events_of(self, session_id: str) -> Iterable[SessionEvent]:
+        """Return the last events of a session, without their data."""
+        events: deque[SessionEvent] = deque(maxlen=BELOW + 1)
         since = 0
         while True:
             page = await self._store.events(since=since, limit=PAGE, source_session_id=session_id)
-            events += (replace(each, data={}) for each in page)
+            events.extend(replace(each, data={}) for each in page)
             if len(page) < PAGE:
                 return events
             since = page[-1].sequence or since
 
     async def _children(self, link: Link) -> list[SessionRecord]:
-        """Return the sessions made by a session, and its forks; a session of an event belongs to the event."""
+        """Return the last sessions made by a session, and its forks; a session of an event belongs to the event."""
         if link.record is None or link.session_id is None:
             return []
-        made = await self._store.sessions(parent_id=link.session_id)
-        return [each for each in made if each.event_id is None]
+        limit = BELOW + 1
+        while True:
+            read = await self._store.sessions(parent_id=link.session_id, limit=limit)
+            made = [each for each in read if each.event_id is None]
+            if len(made) > BELOW or len(read) < limit:
+                return made[: BELOW + 1]
+            limit *= 10

@@ -49,7 +49,9 @@ async def why(ctx: click.Context, asked: str, as_json: bool) -> None:
             branch.add(_line(act_parts(act, timestamp)))
         waiting.extend((branch.add(_line(link_parts(below, timestamp))), below) for below in link.caused)
         if link.open:
-            branch.add("… and more", style="dim")
+            branch.add(
+                "… and more" if link.record is None else f"… and more: amplifier session tree {link.key}", style="dim"
+            )
     console().print(tree, soft_wrap=False)
     if postponed := [delivery_id[:SHORT] for delivery_id in find_postponed(found)]:
         ids = " ".join(postponed)

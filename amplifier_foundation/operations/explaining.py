@@ -70,7 +70,10 @@ def find_postponed(explanation: Explanation) -> list[str]:
 
 
 def link_rows(explanation: Explanation, show: ShowTime) -> list[dict[str, Any]]:
-    """Return the links as JSON shows them: a list, each with the index of the link above it."""
+    """Return the links as JSON shows them: a list, each with the index of the link above it.
+
+    `more` says that effects of a link were left out.
+    """
     from ..background.provenance import walk
 
     places: dict[Link | None, int | None] = {None: None}
@@ -78,7 +81,13 @@ def link_rows(explanation: Explanation, show: ShowTime) -> list[dict[str, Any]]:
     for above, link in walk(explanation.first):
         places[link] = len(rows)
         kind = "event" if link.event else "delivery" if link.delivery else "session"
-        row: dict[str, Any] = {"kind": kind, "id": link.key, "above": places[above], "asked": link.asked}
+        row: dict[str, Any] = {
+            "kind": kind,
+            "id": link.key,
+            "above": places[above],
+            "asked": link.asked,
+            "more": link.open,
+        }
         row |= {"summary": "".join(text for text, _ in link_parts(link, show)), "at": link.moment}
         if link.event is not None:
             row |= {name: getattr(link.event, name) for name in ("source_session_id", "cause", "depth")}

@@ -343,7 +343,7 @@ def test_a_terminal_shows_the_last_messages_of_a_long_session_and_says_so(
     assert told("session", "show", "long")[1].count("said :smile:") == 60
     assert [each["id"] for each in data("session", "show", "long", "-n", "2")["messages"]] == ["m59", "m60"]
     all_of_it = "See all: amplifier session show long -n 60\n"
-    code, out, err = told("session", "show", "long", "-n", "1")
+    _, out, err = told("session", "show", "long", "-n", "1")
     assert (out.count("said"), err) == (1, f"The last 1 of 60 messages are shown. {all_of_it}")
     assert out.endswith("\nm60 user\nsaid :smile: 60\n")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)

@@ -10,7 +10,7 @@ import pytest
 from amplifier_core import SessionConflict, SessionEvent, SessionRecord, TriggerEvent, TriggerType
 from amplifier_core.errors import InvalidSessionId
 from amplifier_core.storage import Delivery, DurableStore
-from amplifier_foundation.background.provenance import Link, NothingStored, explain, listeners, walk
+from amplifier_foundation.background.provenance import BELOW, MOST, Link, NothingStored, explain, listeners, walk
 
 PROJECT = "/project"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -145,3 +145,36 @@ async def test_a_refused_event_of_an_emitter_outside_is_the_first(store: Durable
 async def test_those_that_listen_are_those_that_events_have_woken(chain: DurableStore) -> None:
     assert await listeners(chain, PROJECT) == {"b/never": ["done"], "b/second": ["done"]}
     assert await listeners(chain, "/elsewhere") == {}
+
+
+async def test_of_many_forks_the_last_ones_are_told_and_that_there_are_more(store: DurableStore) -> None:
+    await store.create(SessionRecord("source", project=PROJECT))
+    for number in range(BELOW + 20):
+        moment = NOW + timedelta(seconds=number)
+        about = {"parent_id": "source", "fork_of": "source", "created": moment, "updated": moment}
+        await store.create(SessionRecord(f"fork-{number}", project=PROJECT, **about))  # type: ignore[arg-type]
+    source = await explain(store, "source")
+    assert source.open
+    assert [link.key for link in source.caused] == [f"fork-{number}" for number in range(20, BELOW + 20)]
+    assert not any(link.open for link in source.caused)
+
+
+async def test_a_fork_is_told_among_many_later_sessions_of_events(store: DurableStore) -> None:
+    await store.create(SessionRecord("source", project=PROJECT))
+    for number in range(BELOW + 20):
+        moment = NOW + timedelta(seconds=number)
+        about = {"parent_id": "source", "event_id": f"e{number}" if number else None, "updated": moment}
+        await store.create(SessionRecord(f"made-{number}", project=PROJECT, **about))  # type: ignore[arg-type]
+    source = await explain(store, "source")
+    assert ([link.key for link in source.caused], source.open) == (["made-0"], False)
+
+
+async def test_the_effects_of_many_links_are_bounded_in_all(store: DurableStore) -> None:
+    await store.create(SessionRecord("source", project=PROJECT))
+    for number in range(MOST // BELOW + 2):
+        await store.create(SessionRecord(f"fork-{number}", parent_id="source", project=PROJECT))
+        for below in range(BELOW):
+            await store.create(SessionRecord(f"fork-{number}-{below}", parent_id=f"fork-{number}", project=PROJECT))
+    links = [link for _, link in walk(await explain(store, "source"))]
+    assert MOST < len(links) <= MOST + BELOW
+    assert any(link.open for link in links)
