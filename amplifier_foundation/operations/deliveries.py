@@ -73,11 +73,16 @@ def the_only(text: str, found: Sequence[Delivery]) -> Delivery:
 
 
 async def read_dead_letters(
-    store: DurableStore, project: str | None = None, bundle: str | None = None
+    store: DurableStore, project: str | None = None, bundle: str | None = None, limit: int = ALL
 ) -> list[Delivery]:
     """Return the dead letters of a project (None: of all) and of a bundle in it, the newest first."""
-    letters = await store.deliveries(project=project, state="dead", limit=ALL)
-    return [each for each in letters if bundle in (None, each.queue.rpartition("/")[0])]
+    count = limit
+    while True:
+        letters = await store.deliveries(project=project, state="dead", limit=count)
+        found = [each for each in letters if bundle in (None, each.queue.rpartition("/")[0])]
+        if len(found) >= limit or len(letters) < count:
+            return found[:limit]
+        count *= 10
 
 
 async def retry_deliveries(

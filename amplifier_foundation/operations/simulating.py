@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC
-from itertools import islice, takewhile
+from heapq import heapify, heappop, heappush
+from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.frozen import frozen
@@ -11,7 +12,7 @@ from amplifier_core.frozen import frozen
 from .timing import declared_in, list_fires, scheduled_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from amplifier_core.plugins import Plugins
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 COUNTED = 10_000
 """Most further fires of one trigger to count: a timer of a millisecond has millions."""
+COUNTED_IN_ALL = 100_000
+"""Further fires after which no trigger's are counted."""
 
 
 @frozen
@@ -53,21 +56,52 @@ class Plan:
 
 
 async def plan_timers(
-    bundle: Bundle, plugins: Plugins, store: DurableStore, start: datetime, end: datetime, limit: int
+    bundle: Bundle,
+    plugins: Plugins,
+    store: DurableStore,
+    start: datetime,
+    end: datetime,
+    limit: int,
+    total: int | None = None,
 ) -> list[Plan]:
     """Return the plan of each trigger of `bundle` with known times: at most `limit` fires from `start` up to `end`.
 
-    Raises `UnknownName`, `TriggerConfigError`.
+    In all they are the first `total` fires (None: without a bound). Raises `UnknownName`, `TriggerConfigError`.
     """
     from ..paths import project_of
 
     project = project_of(bundle.base_path)
-    plans = []
+    planned: list[tuple[Declared, Iterator[Upcoming]]] = []
     for declared in (each for session in bundle.background_sessions for each in declared_in(bundle, session)):
         source = await scheduled_source(declared, project=project, plugins=plugins, store=store)
         if source is not None:
-            within = takewhile(lambda each: each.at < end, list_fires(declared, source, start))
-            fires = list(islice(within, limit))
-            more = sum(1 for _ in islice(within, COUNTED))
-            plans.append(Plan(declared, fires, more, more < COUNTED))
+            planned.append((declared, takewhile(lambda each: each.at < end, list_fires(declared, source, start))))
+    fires, next_ones = _take_first([left for _, left in planned], limit, total)
+    plans, counted = [], 0
+    for place, (declared, left) in enumerate(planned):
+        most = max(1, min(COUNTED, COUNTED_IN_ALL - counted))
+        more = sum(1 for _ in islice(chain(next_ones.get(place, ()), left), most))
+        counted += more
+        plans.append(Plan(declared, fires[place], more, more < most))
     return plans
+
+
+def _take_first(
+    sources: Sequence[Iterator[Upcoming]], limit: int, total: int | None
+) -> tuple[list[list[Upcoming]], dict[int, list[Upcoming]]]:
+    """Take the first `total` fires of all sources, at most `limit` of each.
+
+    Return those of each source, and the next fire of a source, by its place, where one was read and not taken.
+    """
+    taken: list[list[Upcoming]] = [[] for _ in sources]
+    waiting = [(fire.at, place, fire) for place, source in enumerate(sources) for fire in islice(source, 1)]
+    heapify(waiting)
+    count = 0
+    while waiting and count != total:
+        _, place, fire = heappop(waiting)
+        taken[place].append(fire)
+        count += 1
+        if len(taken[place]) < limit:
+            for following in islice(sources[place], 1):
+                heappush(waiting, (following.at, place, following))
+    return taken, {place: [fire] for _, place, fire in waiting}

@@ -509,6 +509,21 @@ def test_pruning_forgets_what_is_old_and_nobody_needs(project: Path, told: Told,
     assert told("session", "prune", "--older-than", "1d", "--yes")[2] == "No session is that old.\n"
 
 
+def test_pruning_names_the_oldest_of_many_sessions_and_the_number_of_the_others(
+    project: Path, told: Told, data: Data
+) -> None:
+    for number in range(60):
+        aged(f"old-{number:02}", 100 - number)
+    see = "; --json prints the ids of all"
+    for arguments, done, more in (("--dry-run", "would delete", see), ("--yes", "deleted", "")):
+        found = data("session", "prune", "--older-than", "30d", "--dry-run")
+        assert found == {"deleted": False, "sessions": [f"old-{number:02}" for number in range(60)]}
+        first, *rest = told("session", "prune", "--older-than", "30d", arguments)[1].splitlines()
+        assert first.startswith(f"{done} old-00, ")
+        assert (len(rest), rest[-1]) == (50, f"… and 10 more{more}")
+    assert data("session", "list") == []
+
+
 async def offered(store: DurableStore, event: TriggerEvent, session_id: str) -> Delivery | None:
     await store.enqueue("/p", "queue", "t", event)
     return await store.claim("/p", "queue", owner="me", lease=60, session_id=session_id)

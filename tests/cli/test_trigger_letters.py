@@ -81,6 +81,20 @@ def test_dead_letters_are_those_of_this_folder_of_a_bundle_or_of_all(
     assert [len(ran(capsys, "dead", *of)[0].splitlines()) - 1 for of in ([], ["-b", "c.md"], ["--all"])] == [3, 1, 4]
 
 
+def test_a_list_of_dead_letters_that_is_cut_says_so(
+    ids: Sequence[str], project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asyncio.run(_give_up(project, "c/a", (3,)))
+    (project / "b.md").write_text("---\nbundle: {name: b}\n---\n", encoding="utf-8")
+    for of in ([], ["--all"], ["-b", "b.md"]):
+        out, err = ran(capsys, "dead", "-n", "1", *of)
+        assert (len(out.splitlines()), err.splitlines()[0]) == (2, "The newest 1 are shown, and there are more: -n 10")
+        assert "there are more" not in ran(capsys, "dead", "-n", "3", *of)[1]
+    out, err = ran(capsys, "dead", "-n", "1", "-b", "b.md", "--json")
+    assert [each["delivery_id"] for each in json.loads(out)["data"]] == [ids[0]]
+    assert "there are more" in err
+
+
 def test_no_dead_letters_are_said_to_be_none(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ran(capsys, "dead") == ("", "No dead letters in this folder. All folders: amplifier trigger dead --all\n")
     assert ran(capsys, "dead", "--all") == ("", "No dead letters.\n")

@@ -74,6 +74,25 @@ def test_a_short_interval_does_not_flood_a_simulation(capsys: pytest.CaptureFixt
     ]
 
 
+def test_a_simulation_of_many_timers_is_bounded_in_all(capsys: pytest.CaptureFixture[str], bundle: Path) -> None:
+    timers = ", ".join(f"{{module: trigger-timer, name: t{number}, config: {{interval: 1m}}}}" for number in range(60))
+    many = f"---\nbundle: {{name: many}}\nbackground_sessions: [{{name: s, triggers: [{timers}]}}]\n---\n"
+    bundle.write_text(many, encoding="utf-8")
+    begin = ("trigger", "simulate", "--from", "2026-03-28T00:00Z")
+    assert invoke([*begin]) == exits.OK
+    out, err = capsys.readouterr()
+    assert err == "The first 2,000 fires are shown, and there are more: --total 20000\n"
+    assert len(out.splitlines()) == 1 + 2_000 + 50 + 1
+    assert out.splitlines()[-1] == "… and more of 10 other triggers"
+    assert invoke([*begin, "--days", "0.00208", "--total", "70", "--json"]) == exits.OK  # 3 minutes: 2 fires each
+    out, err = capsys.readouterr()
+    told = json.loads(out)["data"]
+    assert (len(told["fires"]), sum(each["count"] for each in told["more"])) == (70, 50)
+    assert err == "The first 70 fires are shown, and there are more: --total 700\n"
+    assert invoke([*begin, "--days", "0.00208", "--total", "120"]) == exits.OK
+    assert capsys.readouterr().err == ""
+
+
 def test_a_bundle_without_timers_has_nothing_to_simulate(capsys: pytest.CaptureFixture[str], bundle: Path) -> None:
     bundle.write_text("---\nbundle: {name: b}\nbackground_sessions: [{name: a}]\n---\n", encoding="utf-8")
     assert invoke(["trigger", "simulate"]) == exits.OK

@@ -19,6 +19,9 @@ from ..completing import complete_sessions
 from ..loops import run_in_loop
 from ..output import plural, print_json, timestamp
 
+SHOWN = 50
+"""Pruned sessions that are named, the oldest."""
+
 
 @click.command(epilog="Example: amplifier session delete last")
 @click.argument("session_ids", metavar="ID...", nargs=-1, required=True, shell_complete=complete_sessions)
@@ -103,7 +106,11 @@ async def prune(
         ids = [record.session_id for record in chosen]
         print_json("session.prune/1", {"deleted": delete_them, "sessions": ids})
         return
-    for record in chosen:
-        click.echo(f"{'deleted' if delete_them else 'would delete'} {record.session_id}, {timestamp(record.updated)}")
+    done = "deleted" if delete_them else "would delete"
+    for record in chosen[:SHOWN]:
+        click.echo(f"{done} {record.session_id}, {timestamp(record.updated)}")
+    if len(chosen) > SHOWN:
+        see = "" if delete_them else "; --json prints the ids of all"
+        click.echo(f"… and {len(chosen) - SHOWN:,} more{see}")
     if not chosen:
         click.echo("No session is that old.", err=True)

@@ -54,16 +54,22 @@ class ProjectBundle(NamedTuple):
 @click.command(epilog="Example: amplifier trigger dead --all")
 @bundle_option
 @click.option("--all", "everywhere", is_flag=True, help="Include all folders.")
+@click.option(
+    "-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 10**9), help="Show at most so many."
+)
 @json_option
 @click.pass_context
 @run_in_loop
-async def dead(ctx: click.Context, bundle_path: str | None, everywhere: bool, as_json: bool) -> None:
+async def dead(ctx: click.Context, bundle_path: str | None, everywhere: bool, limit: int, as_json: bool) -> None:
     """List dead letters, the newest first: of this folder, or of the background sessions of BUNDLE."""
     from ...sessions.lineage import describe_event
 
     place = ProjectBundle(None) if everywhere else await _place_of(ctx, bundle_path)
     async with use_inbox(storage_plugins(ctx)) as store:
-        letters = await read_dead_letters(store, *place)
+        found = await read_dead_letters(store, *place, limit + 1)
+    letters = found[:limit]
+    if len(found) > limit:
+        click.echo(f"The newest {limit:,} are shown, and there are more: -n {10 * limit}", err=True)
     if as_json:
         print_json("trigger.dead/2", [delivery_facts(each) for each in letters])
         return

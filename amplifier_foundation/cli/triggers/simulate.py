@@ -11,12 +11,16 @@ from ...documents.times import format_time
 from ...operations.simulating import Plan, plan_timers
 from ..app import bundle_option, json_option, load_bundle_at, plugins_of, use_inbox
 from ..loops import run_in_loop
-from ..output import print_json, print_table
+from ..output import plural, print_json, print_table
 
 LEFT_OUT = ("ZONE", "UTC", "TRIGGER", "NOTE", "BACKGROUND SESSION")
 """Columns that a narrow terminal does not get, the least important first."""
 SHOWN = 200
-"""Fires of one trigger in the table, by default."""
+"""Fires of one trigger, by default."""
+IN_ALL = 2_000
+"""Fires of all triggers, by default."""
+NAMED = 50
+"""Triggers with more fires that are named below the table."""
 
 
 def _read_time(ctx: click.Context, option: click.Parameter, text: str | None) -> datetime:
@@ -36,11 +40,14 @@ def _read_time(ctx: click.Context, option: click.Parameter, text: str | None) ->
 @click.option(
     "-n", "--limit", default=SHOWN, show_default=True, type=click.IntRange(1, 10**9), help="Fires per trigger."
 )
+@click.option(
+    "--total", default=IN_ALL, show_default=True, type=click.IntRange(1, 10**9), help="Fires of all triggers."
+)
 @json_option
 @click.pass_context
 @run_in_loop
 async def simulate(
-    ctx: click.Context, bundle_path: str | None, days: float, start: datetime, limit: int, as_json: bool
+    ctx: click.Context, bundle_path: str | None, days: float, start: datetime, limit: int, total: int, as_json: bool
 ) -> None:
     """Show when the timers of a bundle will fire, across clock changes; run nothing."""
     try:
@@ -50,7 +57,9 @@ async def simulate(
     plugins = plugins_of(ctx)
     bundle = await load_bundle_at(bundle_path, plugins)
     async with use_inbox(plugins) as store:
-        plans = await plan_timers(bundle, plugins, store, start, end, limit)
+        plans = await plan_timers(bundle, plugins, store, start, end, limit, total)
+    if sum(len(plan.fires) for plan in plans) == total and any(plan.more and len(plan.fires) < limit for plan in plans):
+        click.echo(f"The first {total:,} fires are shown, and there are more: --total {10 * total}", err=True)
     _print(plans, start, end, to_json=as_json)
 
 
@@ -81,6 +90,8 @@ def _print(plans: list[Plan], start: datetime, end: datetime, *, to_json: bool) 
     print_table(
         headings, cells, empty="No trigger of the bundle fires at a known time in these days.", leave_out=LEFT_OUT
     )
-    for plan in longer:
+    for plan in longer[:NAMED]:
         count = f"{plan.more:,}" if plan.counted else f"more than {plan.more:,}"
         click.echo(f"… and {count} more of {plan.declared.background_session}: {plan.declared.name}")
+    if len(longer) > NAMED:
+        click.echo(f"… and more of {plural(len(longer) - NAMED, 'other trigger')}")
