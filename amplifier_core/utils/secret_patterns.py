@@ -148,7 +148,7 @@ AT_NAMES: tuple[tuple[bool, tuple[str, ...]], ...] = (
 )
 """Patterns of the values of sensitive names, in their order, and whether each match of them begins with a name.
 
-Such a match begins where `NAME_BEGINS` matches. To try the patterns there alone takes a tenth of the time.
+Such a match begins where `NAME_BEGINS` matches.
 """
 OTHERS = (
     (("://",), (SIGNED_IN, DATABASE, _KEY_IN_ADDRESS)),

@@ -297,13 +297,6 @@ def hide_forms(text: str, forms: Sequence[str]) -> str:
     return text
 
 
-def _hide_shapes(text: str) -> str:
-    return _hide_at_names(_replace(_replace(text, KEYS), OTHERS))
-
-
-_hide_shapes_again = lru_cache(maxsize=1024)(_hide_shapes)
-
-
 def _replace(text: str, forms: Sequence[tuple[Sequence[str], Sequence[str]]]) -> str:
     small = _lower(text)
     for marks, patterns in forms:
@@ -315,8 +308,12 @@ def _replace(text: str, forms: Sequence[tuple[Sequence[str], Sequence[str]]]) ->
     return text
 
 
-def _hide_at_names(text: str) -> str:
-    """Hide the values of sensitive names; most patterns are tried at the names alone."""
+def _hide_shapes(text: str) -> str:
+    """Hide keys of services and what is signed in, then the values of sensitive names.
+
+    Most patterns of the latter are tried at the names alone: to try them at each character takes ten times as long.
+    """
+    text = _replace(_replace(text, KEYS), OTHERS)
     small = _lower(text)
     if not any(mark in small for mark in NAME_MARKS):
         return text
@@ -328,6 +325,9 @@ def _hide_at_names(text: str) -> str:
             if hidden != text:
                 text, starts = hidden, _find_names(hidden, _lower(hidden))
     return text
+
+
+_hide_shapes_again = lru_cache(maxsize=1024)(_hide_shapes)
 
 
 def _find_names(text: str, small: str) -> list[int]:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,20 +16,21 @@ from amplifier_core.errors import SessionNotFound, StoreUnavailable
 from amplifier_core.frozen import frozen
 from amplifier_core.storage import StoreAdministration
 from amplifier_core.store_administration import compactions
+from amplifier_core.store_views import StoreViews
 
 from ..documents.sizes import size_of
 from ..sessions.lineage import read_below
 from ..sessions.lock import holder_of
-from ..sessions.presence import as_it_is
+from ..sessions.presence import KEY, as_it_is
 from .store_upkeep import back_up_if_due
 from .tasks import run_beside
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Container, Iterable, Sequence
     from datetime import datetime
 
     from amplifier_core.clock import Clock
-    from amplifier_core.storage import DurableStore, SessionRecord
+    from amplifier_core.storage import DurableStore, SessionRecord, SessionStore
     from amplifier_core.store_administration import StoreUse
 
     from ..settings import Settings
@@ -56,7 +58,7 @@ LEFT_ALONE = timedelta(days=10)
 AT_ONCE = 50
 """Sessions deleted at once: other writers wait no longer than for these."""
 READ = 1_000
-"""Ids of expired sessions that are read at a time."""
+"""Sessions, or ids of expired ones, that are read at a time."""
 NAMED = 3
 """Kinds of data named by a warning, the largest."""
 
@@ -130,6 +132,46 @@ def disposable(
         and (before is None or record.updated < before)
         and holder_of(record.session_id) is None
     ]
+
+
+async def find_disposable(
+    store: SessionStore,
+    projects: Collection[str] | None,
+    *,
+    before: datetime | None,
+    keep: int = 0,
+    needed: Container[str] = (),
+) -> list[SessionRecord]:
+    """Return the `disposable` sessions of projects (None: of all), without their `config` and `metadata`.
+
+    A store that shows pages is read in steps, and what is not needed is let go of: whole records of many sessions take
+    hundreds of megabytes.
+    """
+    found: dict[str, SessionRecord] = {}
+    for project in [None] if projects is None else set(projects):
+        page = await _read_page(store, project, ())
+        while page:
+            for each in page:
+                if keep or before is None or each.updated < before:
+                    process = {KEY: each.metadata[KEY]} if KEY in each.metadata else {}
+                    found[each.session_id] = replace(each, config={}, metadata=process)
+            page = await _read_page(store, project, page)
+    chosen = disposable(found.values(), before=before, keep=keep, needed=needed)
+    return [replace(each, metadata={}) for each in chosen]
+
+
+async def _read_page(
+    store: SessionStore, project: str | None, last: Sequence[SessionRecord]
+) -> Sequence[SessionRecord]:
+    """Return the sessions after those of the `last` page; all at once of a store that shows no pages."""
+    if not isinstance(store, StoreViews):
+        return [] if last else await store.sessions(project=project)
+    if not last:
+        return await store.session_page(project=project, limit=READ)
+    for each in reversed(last):
+        with suppress(SessionNotFound):  # deleted meanwhile: the one before it ends the page
+            return await store.session_page(project=project, before=each.session_id, limit=READ)
+    return []
 
 
 @asynccontextmanager

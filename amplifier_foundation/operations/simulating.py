@@ -76,7 +76,7 @@ async def plan_timers(
         source = await scheduled_source(declared, project=project, plugins=plugins, store=store)
         if source is not None:
             planned.append((declared, takewhile(lambda each: each.at < end, list_fires(declared, source, start))))
-    fires, next_ones = _take_first([left for _, left in planned], limit, total)
+    fires, next_ones = take_first([left for _, left in planned], limit, total)
     plans, counted = [], 0
     for place, (declared, left) in enumerate(planned):
         most = max(1, min(COUNTED, COUNTED_IN_ALL - counted))
@@ -86,7 +86,7 @@ async def plan_timers(
     return plans
 
 
-def _take_first(
+def take_first(
     sources: Sequence[Iterator[Upcoming]], limit: int, total: int | None
 ) -> tuple[list[list[Upcoming]], dict[int, list[Upcoming]]]:
     """Take the first `total` fires of all sources, at most `limit` of each.

@@ -10,7 +10,7 @@ from ..app import (
     find_session,
     json_option,
     person,
-    read_sessions,
+    projects_here,
     storage_plugins,
     use_store,
     yes_option,
@@ -83,7 +83,7 @@ async def prune(
     """
     from amplifier_core.storage import Inbox
 
-    from ...background.retention import age, disposable
+    from ...background.retention import age, find_disposable
     from ...background.store_clock import clock_of
 
     if older_than is None and not keep:
@@ -94,10 +94,10 @@ async def prune(
         raise click.UsageError(f"--older-than: {error}") from error
     async with use_store(storage_plugins(ctx)) as store:
         before = (await clock_of(store)).now() - oldest if oldest is not None else None
-        records = await read_sessions(store, everywhere=everywhere)
         waiting = [each for state in ("pending", "claimed") for each in await read_deliveries(store, state=state)]
         needed = {delivery.session_id for delivery in waiting if delivery.session_id}
-        chosen = disposable(records, before=before, keep=keep, needed=needed)
+        projects = None if everywhere else projects_here()
+        chosen = await find_disposable(store, projects, before=before, keep=keep, needed=needed)
         delete_them = bool(chosen) and not dry_run and confirm(f"Delete {plural(len(chosen), 'session')}?", yes=yes)
         if delete_them and everywhere and before is not None and isinstance(store, Inbox):
             await store.purge(before=before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ import pytest
 from amplifier_core import SessionEvent, SessionRecord, TriggerEvent, TriggerType
 from amplifier_core.errors import AmplifierError, SessionNotFound, StoreUnavailable
 from amplifier_core.plugins import Plugins
-from amplifier_core.storage import Purged
+from amplifier_core.storage import DurableStore, Purged
+from amplifier_core.store_views import StoreViews
 from amplifier_core.testing import MemoryStore, VirtualClock
 from amplifier_core.testing.shared_memory_store import SharedMemoryStore
 from amplifier_foundation import Bundle
+from amplifier_foundation.background import retention
 from amplifier_foundation.background.retention import (
     OVER_FOR,
     PURGE_EVERY,
@@ -24,11 +27,13 @@ from amplifier_foundation.background.retention import (
     age,
     delete_expired,
     disposable,
+    find_disposable,
     purging,
     retention_in,
 )
 from amplifier_foundation.background.up import run_background
 from amplifier_foundation.sessions.lock import session_lock
+from amplifier_foundation.sessions.presence import this_process
 from amplifier_foundation.settings import read_settings
 from amplifier_hooks_logging.config import DEFAULT_PATH
 from amplifier_hooks_logging.paths import log_path
@@ -68,6 +73,40 @@ def test_the_oldest_go_first_and_the_newest_stay() -> None:
 
 def test_what_runs_or_is_needed_stays() -> None:
     assert chosen(aged(3, status="running"), aged(2), aged(1), needed={"s2"}) == ["s1"]
+
+
+async def test_disposable_sessions_are_read_in_steps_and_kept_without_what_is_large(
+    home: Path, store: DurableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(store, StoreViews)
+    for days in range(10):
+        project = "/a" if days % 3 else "/b"
+        await store.create(aged(days, project=project, metadata={"large": "x" * 100}, config={"session": {}}))
+    at_work = {"status": "running", "metadata": {"process": this_process(), "large": "x"}}
+    await store.create(replace(aged(20, project="/a"), **at_work))
+    monkeypatch.setattr(retention, "READ", 2)
+    before = NOW - timedelta(days=4)
+    everything = await store.sessions()
+    for projects in (None, {"/a"}, {"/a", "/b"}):
+        records = [each for each in everything if projects is None or each.project in projects]
+        for rules in ({"before": before}, {"before": None, "keep": 3}, {"before": before, "keep": 7, "needed": {"s9"}}):
+            found = await find_disposable(store, projects, **rules)  # type: ignore[arg-type]
+            assert [each.session_id for each in found] == chosen(*records, **rules)
+            assert not any(each.metadata or each.config for each in found)
+    pages: list[int] = []
+    read = store.session_page
+
+    async def read_and_delete(**wanted: Any) -> list[SessionRecord]:
+        page = await read(**wanted)
+        pages.append(len(page))
+        if page:
+            await store.delete(page[-1].session_id)
+        return page
+
+    monkeypatch.setattr(store, "session_page", read_and_delete)
+    monkeypatch.setattr(store, "sessions", None)
+    assert len(await find_disposable(store, None, before=before)) == 5
+    assert max(pages) == 2
 
 
 async def test_what_is_over_in_an_inbox_is_forgotten_at_once_and_then_every_hour() -> None:
