@@ -82,7 +82,7 @@ def test_dead_letters_are_those_of_this_folder_of_a_bundle_or_of_all(
 
 
 def test_a_list_of_dead_letters_that_is_cut_says_so(
-    ids: Sequence[str], project: Path, capsys: pytest.CaptureFixture[str]
+    ids: Sequence[str], project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asyncio.run(_give_up(project, "c/a", (3,)))
     (project / "b.md").write_text("---\nbundle: {name: b}\n---\n", encoding="utf-8")
@@ -90,6 +90,10 @@ def test_a_list_of_dead_letters_that_is_cut_says_so(
         out, err = ran(capsys, "dead", "-n", "1", *of)
         assert (len(out.splitlines()), err.splitlines()[0]) == (2, "The newest 1 are shown, and there are more: -n 10")
         assert "there are more" not in ran(capsys, "dead", "-n", "3", *of)[1]
+    monkeypatch.setattr("amplifier_foundation.cli.triggers.dead_letters.LETTERS", 1)
+    assert ran(capsys, "dead")[1].startswith("The newest 1 are shown, and there are more: -n 10\n")
+    out, err = ran(capsys, "dead", "--json")
+    assert (len(json.loads(out)["data"]), err) == (3, "")
     out, err = ran(capsys, "dead", "-n", "1", "-b", "b.md", "--json")
     assert [each["delivery_id"] for each in json.loads(out)["data"]] == [ids[0]]
     assert "there are more" in err

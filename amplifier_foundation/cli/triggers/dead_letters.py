@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
     from ...sessions.once import Decision
 
+LETTERS = 50
+"""Dead letters that are shown, by default."""
 SHOWN = 8
 """Characters of an id in a table; more where ids begin alike."""
 
@@ -55,18 +57,19 @@ class ProjectBundle(NamedTuple):
 @bundle_option
 @click.option("--all", "everywhere", is_flag=True, help="Include all folders.")
 @click.option(
-    "-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 10**9), help="Show at most so many."
+    "-n", "--limit", type=click.IntRange(1, 10**9), help=f"Show at most so many. [default: {LETTERS}; all with --json]"
 )
 @json_option
 @click.pass_context
 @run_in_loop
-async def dead(ctx: click.Context, bundle_path: str | None, everywhere: bool, limit: int, as_json: bool) -> None:
+async def dead(ctx: click.Context, bundle_path: str | None, everywhere: bool, limit: int | None, as_json: bool) -> None:
     """List dead letters, the newest first: of this folder, or of the background sessions of BUNDLE."""
     from ...sessions.lineage import describe_event
 
+    limit = limit or (ALL if as_json else LETTERS)
     place = ProjectBundle(None) if everywhere else await _place_of(ctx, bundle_path)
     async with use_inbox(storage_plugins(ctx)) as store:
-        found = await read_dead_letters(store, *place, limit + 1)
+        found = await read_dead_letters(store, *place, min(limit + 1, ALL))
     letters = found[:limit]
     if len(found) > limit:
         click.echo(f"The newest {limit:,} are shown, and there are more: -n {10 * limit}", err=True)
