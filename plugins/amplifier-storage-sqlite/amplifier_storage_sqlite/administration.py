@@ -198,7 +198,9 @@ class SqliteAdministration:
                     if (now := monotonic()) >= end:
                         break
                     sleep(min(now - begun, LONGEST_PAUSE))
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            # a reader has the end of the log wait, and with it every writer: once is enough
+            how = "PASSIVE" if _number(db, "freelist_count") else "TRUNCATE"
+            db.execute(f"PRAGMA wal_checkpoint({how})").fetchall()
         return Compacted(before, *self.size())
 
     @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from .values import micros
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Mapping
 
     from .reader import Reader
     from .writer import Writer
@@ -30,7 +32,12 @@ STEP = 250
 LONGEST_PAUSE = 0.25
 """Seconds between two steps, at most."""
 
-_OVER = f"state IN ('done', 'refused', 'skipped') AND {FINISHED} AND updated < :before"
+_OVER = {
+    "deliveries": f"state IN ('done', 'refused', 'skipped') AND {FINISHED} AND updated < :before",
+    "received": "sequence < :first AND at < :old",
+    "events": "sequence < :first ORDER BY sequence",
+}
+"""What is deleted of each table, in this order: an event is there as long as its id among the received ones."""
 
 
 async def purge(writer: Writer, reader: Reader, before: int, event_bytes: int) -> Purged:
@@ -38,14 +45,18 @@ async def purge(writer: Writer, reader: Reader, before: int, event_bytes: int) -
     import asyncio
 
     first = await asyncio.to_thread(reader.run, lambda db: find_first(db, before, event_bytes))
-    deliveries = events = 0
-    while True:
-        begun = perf_counter()
-        counts = await writer.run(lambda db: purge_some(db, before, first))
-        deliveries, events = deliveries + counts[0], events + counts[1]
-        if max(counts) < STEP:
-            return Purged(deliveries, events)
-        await asyncio.sleep(min(perf_counter() - begun, LONGEST_PAUSE))
+    old = min(before, micros(datetime.now(UTC) - REMEMBERED_FOR))
+    counts = dict.fromkeys(_OVER, 0)
+    for table in counts:
+        values = {"before": before, "first": first, "old": old}
+        while True:
+            begun = perf_counter()
+            count = await writer.run(partial(purge_some, table=table, values=values))
+            counts[table] += count
+            if count < STEP:
+                break
+            await asyncio.sleep(min(perf_counter() - begun, LONGEST_PAUSE))
+    return Purged(counts["deliveries"], counts["events"])
 
 
 def find_first(db: sqlite3.Connection, before: int, event_bytes: int) -> int:
@@ -56,19 +67,10 @@ def find_first(db: sqlite3.Connection, before: int, event_bytes: int) -> int:
     return int(kept[0]) if kept else last + 1
 
 
-def purge_some(db: sqlite3.Connection, before: int, first: int) -> tuple[int, int, int]:
-    """Delete at most `STEP` deliveries, events before `first`, and ids of such events; return how many of each."""
-    old = min(before, micros(datetime.now(UTC) - REMEMBERED_FOR))
-    values = {"before": before, "first": first, "old": old, "step": STEP}
-    deliveries, received, events = (
-        db.execute(f"DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM {table} WHERE {rows} LIMIT :step)", values)
-        for table, key, rows in (
-            ("deliveries", "id", _OVER),
-            ("received", "id", "sequence < :first AND at < :old"),
-            ("events", "sequence", "sequence < :first ORDER BY sequence"),
-        )
-    )
-    return deliveries.rowcount, events.rowcount, received.rowcount
+def purge_some(db: sqlite3.Connection, table: str, values: Mapping[str, int]) -> int:
+    """Delete at most `STEP` rows of a table that are over; return how many."""
+    some = f"SELECT rowid FROM {table} WHERE {_OVER[table]} LIMIT {STEP}"
+    return db.execute(f"DELETE FROM {table} WHERE rowid IN ({some})", values).rowcount
 
 
 def _newest_beyond(db: sqlite3.Connection, event_bytes: int) -> int:

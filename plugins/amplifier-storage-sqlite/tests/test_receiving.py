@@ -106,3 +106,19 @@ async def test_a_salvaged_store_knows_what_came(path: Path, store: SqliteStore) 
     assert [await again.receive(SessionEvent("e", {}, event_id=str(n)), "berlin") for n in range(3)] == [None] * 3
     assert len(await again.events()) == 3
     await again.close()
+
+
+async def test_a_purge_looks_once_at_the_ids_that_stay(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[str] = []
+    purge_some = purging.purge_some
+
+    def count(db: sqlite3.Connection, table: str, values: dict[str, int]) -> int:
+        looks.append(table)
+        return purge_some(db, table, values)
+
+    monkeypatch.setattr(purging, "purge_some", count)
+    monkeypatch.setattr(purging, "STEP", 2)
+    for number in range(5):
+        await store.receive(SessionEvent("e", {}, event_id=str(number)), "berlin")
+    purged = await store.purge(before=datetime.now(UTC) + timedelta(days=1))
+    assert (purged.events, looks) == (5, ["deliveries", "received", "events", "events", "events"])
