@@ -36,7 +36,13 @@ class RedactingFormatter(logging.Formatter):
 
     def formatException(self, ei: Any) -> str:
         """Return the traceback of an error, indented."""
-        return "  " + super().formatException(ei).replace("\n", "\n  ")
+        return self.formatStack(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:
+        """Return the lines of a stack, indented; a secret of several lines is hidden before."""
+        from amplifier_core.utils.secrets import redact_text
+
+        return "  " + redact_text(stack_info).replace("\n", "\n  ")
 
 
 def is_for_people(record: logging.LogRecord) -> bool:
@@ -54,12 +60,6 @@ class PresentStderr:
     def flush(self) -> None:
         """Write what waits."""
         sys.stderr.flush()
-
-    def close(self) -> None:
-        """Close nothing: stderr belongs to the program."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(sys.stderr, name)
 
 
 def new_of_plugins() -> Callable[[logging.LogRecord], bool]:

@@ -61,7 +61,7 @@ async def logs(
     shown = MOST if lines is None and since is not None else LINES if lines is None else lines
     async with use_inbox(storage_plugins(ctx)) as store:
         started = (await clock_of(store)).now()
-        begin = started - since if since else None
+        begin = started - since if since is not None else None
         running = list_all_running() if name is not None else ()
         following = await Following.of(store, name, running, project_here())
         following.shows_tools, following.show = tools, timestamp

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TextIO
 
 from amplifier_core.plugin_guard import STDERR, STDOUT
@@ -14,6 +16,39 @@ from .streams import WaitingFile, open_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+class Diverted(PresentStderr):
+    """What modules get as stdout. No print of theirs fails, and nothing that they do to it reaches stderr itself."""
+
+    def write(self, text: str) -> int:
+        """Write a text where stderr takes it."""
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        with suppress(OSError, ValueError):  # a module may have closed the buffer
+            self.buffer.flush()
+        with suppress(OSError):
+            super().flush()
+
+    def close(self) -> None:
+        """Close nothing: stderr belongs to the program."""
+
+    def detach(self) -> io.BufferedWriter:
+        """Return the buffer."""
+        return self.buffer
+
+    @cached_property
+    def buffer(self) -> io.BufferedWriter:
+        """A buffer of its own."""
+        return io.BufferedWriter(WaitingFile(STDERR, "wb", closefd=False))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stderr, name)
+
 
 _kept: list[TextIO] = []
 """Stdout itself while a `divert_stdout` runs."""
@@ -35,7 +70,7 @@ def divert_stdout(is_wanted: bool = True) -> Iterator[None]:
         yield
         return
     kept = _take_descriptor(stdout)
-    diverted: Any = PresentStderr()
+    diverted: Any = Diverted()
     _kept.append(kept or stdout)
     sys.stdout = diverted
     try:

@@ -14,17 +14,29 @@ class WaitingFile(io.FileIO):
     stream: TextIO | None = None
     """The stream in whose place it is: its end may close the file."""
 
-    def write(self, data: Any, /) -> int:
+    def write_some(self, data: Any) -> int:
         """Write some bytes at least; return their number. Raises `OSError`."""
         while (written := super().write(data)) is None:  # so it says that there is no room
             select((), (self,), ())
         return written
 
+    def write(self, data: Any, /) -> int:
+        """Write all; return the number of bytes. Raises `OSError`."""
+        view = memoryview(data).cast("B")
+        written = 0
+        while written < len(view):
+            written += self.write_some(view[written:])
+        return written
+
 
 def open_waiting(file: WaitingFile, like: TextIO) -> TextIO:
-    """Return a stream that writes text to the file, as the stream `like` does."""
-    by_lines = isinstance(like, io.TextIOWrapper) and (like.line_buffering or like.write_through)
-    return io.TextIOWrapper(io.BufferedWriter(file), like.encoding, like.errors, line_buffering=by_lines)
+    """Return a stream that writes text to the file, with the buffers of the stream `like`."""
+    if isinstance(like, io.TextIOWrapper) and like.write_through:  # as with PYTHONUNBUFFERED
+        whole: Any = file
+        return io.TextIOWrapper(whole, like.encoding, like.errors, write_through=True)
+    return io.TextIOWrapper(
+        io.BufferedWriter(file), like.encoding, like.errors, line_buffering=bool(like.line_buffering)
+    )
 
 
 def wait_for_readers() -> None:

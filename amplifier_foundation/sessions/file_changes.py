@@ -178,7 +178,7 @@ def count_unreadable(session_id: str) -> int:
 def _read_journal(session_id: str) -> tuple[list[FileChange], int]:
     path, changes, unreadable = journal_of(session_id), [], 0
     try:
-        lines = path.read_bytes().splitlines()
+        lines = [line for line in path.read_bytes().splitlines() if line]
     except (FileNotFoundError, NotADirectoryError):
         return [], 0
     except OSError as error:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +122,63 @@ def test_what_a_provider_prints_is_no_part_of_what_is_told_about_it(verb: str, p
     assert done.returncode == exits.OK, done.stderr
     assert read_object(done.stdout)["provider"] == "loud"
     assert "printed by the provider" in done.stderr
+
+
+ODD = """
+import gc, io, subprocess, sys
+
+
+class Odd:
+    name = "talk"
+    description = "Print."
+    input_schema = {{"type": "object", "properties": {{}}}}
+
+    async def execute(self, input):
+{body}
+        return {{"ok": True}}
+
+
+async def mount(coordinator, config):
+    await coordinator.mount("tools", Odd())
+"""
+
+
+def set_tool(modules: Path, body: str) -> None:
+    """Let the tool of the bundle do something odd with stdout."""
+    lines = "\n".join(f"        {line}" for line in body.splitlines())
+    (modules / "talkative.py").write_text(ODD.format(body=lines), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "sys.stdout = io.TextIOWrapper(sys.stdout.detach(), encoding='utf-8'); print('printed')",
+        "wrapped = io.TextIOWrapper(sys.stdout.buffer); wrapped.write('printed'); del wrapped; gc.collect()",
+        "sys.stdout.buffer.write(b'printed'); sys.stdout.flush(); sys.stdout.close()",
+    ],
+)
+def test_what_a_module_does_to_stdout_does_not_reach_stderr_itself(body: str, modules: Path) -> None:
+    set_tool(modules, body)
+    done = forks.run(["run", "talk"])
+    assert (done.returncode, done.stdout) == (exits.OK, "done\n"), done.stderr
+    assert "printed" in done.stderr
+    assert "Error" not in done.stderr
+    assert "session talkative-" in done.stderr
+
+
+def test_no_print_of_a_tool_fails_where_stderr_takes_nothing(modules: Path) -> None:
+    set_tool(modules, "print('printed', flush=True)")
+    with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
+        process = forks.Popen(["run", "--jsonl", "talk"], stdout=subprocess.PIPE, stderr=full, text=True)
+        out, _ = process.communicate(timeout=120)
+    results = [fact for line in out.splitlines() if (fact := json.loads(line))["type"] == "tool_result"]
+    assert [each["ok"] for each in results] == [True], out
+
+
+def test_prints_come_at_once_without_buffers(modules: Path) -> None:
+    echo = "sys.{}.write({!r}); subprocess.run(['echo', {!r}])"
+    set_tool(modules, f"{echo.format('stdout', 'A', 'B')}; {echo.format('stderr', 'C', 'D')}")
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    pipe, program = subprocess.PIPE, [sys.executable, "-m", "amplifier_foundation", "run", "talk"]
+    done = subprocess.run(program, env=environ, stdout=pipe, stderr=subprocess.STDOUT, text=True, timeout=120)
+    assert "AB\nCD\ndone\n" in done.stdout

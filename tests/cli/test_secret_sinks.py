@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,18 @@ def test_no_text_of_others_steers_the_terminal_or_passes_for_a_line_of_a_log() -
     assert first == "amplifier: WARNING: a trigger failed: HTTP 500: �]0;owned��[2J\\nforged line"
     assert all(each.startswith("  ") and each.replace("�", " ").isprintable() for each in traced)
     assert traced[-1].strip() == "forged line"
+
+
+def test_a_secret_of_two_lines_is_hidden_in_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEPLOY_SECRET", "correct horse battery\nstaple of alpha")
+    try:
+        raise ValueError(f"cannot log in with {os.environ['DEPLOY_SECRET']}")
+    except ValueError as error:
+        known = (type(error), error, error.__traceback__)
+    record = logging.LogRecord("x", logging.ERROR, "f", 1, "failed", (), known)
+    record.stack_info = f"Stack:\n  {os.environ['DEPLOY_SECRET']}"
+    assert "horse" not in (told := RedactingFormatter(FORMAT).format(record))
+    assert all(line.startswith("  ") for line in told.splitlines()[1:])
 
 
 @pytest.mark.parametrize("sink", SINKS)

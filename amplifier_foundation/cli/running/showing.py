@@ -190,11 +190,12 @@ class LinesView:
     def _write(self, text: str, out: TextIO) -> None:
         out.flush()
         raw = getattr(out.buffer, "raw", out.buffer)  # at a full disk, the buffer would lose a part of a long line
+        write = getattr(raw, "write_some", raw.write)
         line = f"{text}\n".encode(out.encoding, out.errors or "strict")
         self._rest += line
         try:
             while self._rest:
-                self._rest = self._rest[raw.write(self._rest) :]
+                self._rest = self._rest[write(self._rest) :]
         except OSError:
             if len(self._rest) >= len(line):  # nothing of it was written
                 self._rest = self._rest[: -len(line)]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from amplifier_core.utils.secrets import redact_text
+
 from ..app import find_session, storage_plugins, use_store
 from ..loops import enter_loop
 from ..running.terminal import tell
@@ -45,10 +47,11 @@ async def _print_lines(
     from ...operations.sessions import with_ids
 
     for message in with_ids(*await read_last(store, record, limit)):
-        click.echo(dump_json({"type": "message", **message}))
+        click.echo(redact_text(dump_json({"type": "message", **message})))
     click.echo(dump_json(first))
     async for fact in facts:
-        click.echo(dump_json(fact))
+        line = dump_json(fact)
+        click.echo(line if fact.get("partial") else redact_text(line))
 
 
 async def _print_turn(
