@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from inspect import getattr_static
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from .cancellation import CancellationToken, as_failure
@@ -28,7 +29,8 @@ logger = logging.getLogger(__name__)
 _SINGLE = ("orchestrator", "context", "module-source-resolver")
 _MANY = ("providers", "tools", "triggers")
 _DESCRIPTION = (("input_schema", Mapping, "a mapping, a JSON Schema"), ("description", str, "a text"))
-"""The attributes of a tool that a model sees; it may lack them."""
+"""The attributes of a tool that a model sees; it may lack them, or make them when they are asked for."""
+_PLAIN = (str, bytes, int, float, list, tuple, set, dict)
 
 CLEANUP_TIME_LIMIT = 30.0
 """The most seconds for one clean-up of a module."""
@@ -114,8 +116,8 @@ class ModuleCoordinator:
             raise TypeError(f"the name of a module at {mount_point} must be a string, not {chosen!r}")
         if mount_point == "tools":
             for part, kind, told in _DESCRIPTION:
-                value = getattr(module, part, None)
-                if value is not None and not isinstance(value, kind):
+                value = getattr_static(module, part, None)
+                if isinstance(value, _PLAIN) and not isinstance(value, kind):
                     raise TypeError(f"tool '{chosen}': its {part} must be {told}, not {type(value).__name__}")
         set_value(self.mount_points[mount_point], chosen, module)
 

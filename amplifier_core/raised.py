@@ -56,14 +56,16 @@ def note_origin(error: Exception, mounted: Mapping[str, Any]) -> None:
         return
     modules = [(f"provider '{name}'", provider) for name, provider in mounted["providers"].items()]
     modules += [("context manager", mounted["context"]), ("orchestrator", mounted["orchestrator"])]
-    for frame, _ in reversed([*walk_tb(error.__traceback__)]):
-        title, module = next(((title, module) for title, module in modules if _is_of(frame, module)), ("", None))
-        if title == "orchestrator" and (isinstance(error, _FOR_PEOPLE) or type(error) is LookupError):
-            return
-        if title:
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)][::-1]
+    matches = ([(title, module) for title, module in modules if _is_of(frame, module)] for frame in frames)
+    found = next(filter(None, matches), [])
+    if len(found) > 1:  # several of one package: the one whose method was called last, if there is one
+        calls = (_self_of(frame) for frame in frames)
+        found = next(([each] for own in calls for each in found if each[1] is own), [("", found[0][1])])
+    for title, module in found:
+        if title != "orchestrator" or not (isinstance(error, _FOR_PEOPLE) or type(error) is LookupError):
             with suppress(AttributeError):  # a class with slots
                 error.amplifier_origin = (title, find_place(error, module))  # type: ignore[attr-defined]
-            return
 
 
 def find_origin(error: BaseException) -> tuple[str, str]:
@@ -78,7 +80,11 @@ def _package_of(frame: FrameType) -> str:
 
 def _is_of(frame: FrameType, module: Any) -> bool:
     """Return whether a call is one of a module's methods, or in its package."""
-    code = frame.f_code
-    own = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
     package, _, _ = str(getattr(module, "__module__", "")).partition(".")
-    return own is module or _package_of(frame) == package
+    return _self_of(frame) is module or _package_of(frame) == package
+
+
+def _self_of(frame: FrameType) -> Any:
+    """Return the first argument of a call."""
+    code = frame.f_code
+    return frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None

@@ -44,7 +44,7 @@ class HookValidator(ModuleValidator):
             if not isinstance(event, str) or "*" in event:
                 bad = f"no event is ever named {event!r}, and its handler is never called: register it for each name"
                 result.record("hook_events", False, "", bad)
-            elif fault := self._find_misspelling(event, declared):
+            elif declared is not None and (fault := self._find_misspelling(event, declared)):
                 result.record("hook_events", False, "", fault, "warning")
 
     def _find_misspelling(self, event: str, declared: Collection[str]) -> str:
@@ -58,15 +58,19 @@ class HookValidator(ModuleValidator):
         all_of_it = f"; the events of '{family}' are {', '.join(of_family)}"
         return f"no event '{event}' is known, and its handler may never be called: did you mean '{nearest}'?{all_of_it}"
 
-    def _collect_declared(self, coordinator: MockCoordinator) -> set[str]:
-        """Return the events that modules on a coordinator declare as their own, without those of async callbacks."""
+    def _collect_declared(self, coordinator: MockCoordinator) -> set[str] | None:
+        """Return the events that modules on a coordinator declare as their own; None where that is not known here."""
         declared: set[str] = set()
         for contribution in coordinator.channels.get("observability.events", ()):
-            found = contribution["callback"]()
+            try:
+                found = contribution["callback"]()
+            except Exception:  # as before the session is ready
+                return None
             if isinstance(found, list | tuple | set | frozenset):
                 declared.update(map(str, found))
             elif hasattr(found, "close"):  # a coroutine
                 found.close()
+                return None
         return declared
 
 

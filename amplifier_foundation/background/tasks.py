@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.cancellation import as_failure
+from amplifier_core.errors import PluginError
 
 from ..spawning.stalls import stack_of_task
 
@@ -73,6 +74,8 @@ async def run_apart(work: Coroutine[Any, Any, None], name: str, patience: float)
             logger.warning("%s goes on although it was cancelled, and is given up: %s", name, where)
     if failure is not None:
         raise failure
+    if task.cancelled():
+        raise PluginError(f"{name} cancelled itself")
 
 
 def _forget(task: asyncio.Task[None]) -> None:

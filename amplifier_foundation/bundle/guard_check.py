@@ -64,11 +64,14 @@ def check_guards(bundle: Bundle, modules: Collection[str]) -> Iterator[Problem]:
                 yield from _warn(bundle, path, f"no tool is called '{name}'", name, known)
     providers = [each for each in {*OURS, *modules} if each.startswith("provider-")]
     known = [*providers, *(each.removeprefix("provider-") for each in providers)]
-    for path, plan, name in preferred_providers(bundle):
-        if name not in known and find_entry(plan, name) is None and not re.search(r"\d", name):
+    preferred = [*preferred_providers(bundle)]
+    missing = [each for each in preferred if each[2] not in known and find_entry(*each[1:]) is None]
+    served = {each[0][:-2] for each in preferred if each not in missing}  # lists in which one can be found
+    for path, plan, name in missing:
+        if not re.search(r"\d", name):
             ids = [str(each.get("instance_id") or each.get("module")) for each in plan["providers"]]
             remedy = (
-                f"Name one of the bundle ({', '.join(ids)}), or leave it out" if ids else ""
+                f"Name one of the bundle ({', '.join(ids)}), or leave it out" if ids and path[:-2] not in served else ""
             )  # else one above may be
             yield from _warn(bundle, path, f"no provider is called '{name}'", name, [*known, *ids], remedy)
 

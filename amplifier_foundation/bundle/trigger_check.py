@@ -34,7 +34,7 @@ def make_registered(module: str, plugins: Plugins) -> TriggerSource:
     factory = plugins.triggers.get(module)
     try:
         trigger = factory()
-        for name in ("configure", "watch", "stop"):
+        for name in ("configure", "watch"):
             if not hasattr(trigger, name):
                 raise TypeError(f"{type(trigger).__name__} has no {name}")
         return trigger

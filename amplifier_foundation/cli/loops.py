@@ -83,6 +83,8 @@ async def _end_tasks() -> None:
         task.add_done_callback(left_tasks.discard)
         asyncio.tasks._unregister_task(task)  # else `asyncio.run` waits for it
     left_tasks.update(left)
+    background = sys.modules.get("amplifier_foundation.background.tasks")
+    left -= background.given_up if background is not None else set()  # they were named, and had their time
     if left:
         _, left = await asyncio.wait(left, timeout=NAME_AFTER)
     if left:

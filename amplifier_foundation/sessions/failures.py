@@ -67,7 +67,8 @@ def describe_failure(error: BaseException, session: AmplifierSession | None = No
     if problem is None:
         title, place = find_origin(error)
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        return redact_text(f"{title}: {text} ({place})" if title else text)
+        text = f"{text} ({place})" if place else text
+        return redact_text(f"{title}: {text}" if title else text)
     if problem.remedy is None:
         problem.remedy = _choose_remedy(problem, _find_variables(problem, session))
     text = " ".join(str(problem).split())[:LONGEST].rstrip(".") or type(problem).__name__

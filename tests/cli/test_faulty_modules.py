@@ -126,8 +126,10 @@ def test_a_tool_with_a_wrong_schema_is_named_and_ends_no_run(project: Path, modu
     )
     done = forks.run(["run", "hi"])
     assert (done.returncode, done.stdout) == (exits.OK, "hello\n")
-    told = "tool 'odd' was not mounted: tool 'odd': its input_schema must be a mapping, a JSON Schema, not str"
-    assert f"amplifier: WARNING: {told}\n" in done.stderr
+    told = (
+        "tool 'odd' was not mounted: TypeError: tool 'odd': its input_schema must be a mapping, a JSON Schema, not str"
+    )
+    assert f"amplifier: WARNING: {told} ({modules / 'odd.py'}:" in done.stderr
 
 
 @pytest.mark.parametrize("option", ["", "--debug"])

@@ -9,6 +9,7 @@ import re
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -262,6 +263,21 @@ async def test_a_tool_that_cannot_be_described_to_a_model_is_refused_with_its_na
     with pytest.raises(TypeError, match=f"^tool 'odd': its {told}$"):
         await coordinator.mount("tools", tool)
     assert coordinator.get("tools") == {}
+
+
+async def test_a_tool_that_makes_its_description_when_it_is_asked_for_is_not_asked_at_its_mount(
+    coordinator: ModuleCoordinator,
+) -> None:
+    class Lazy:
+        name = "lazy"
+
+        @property
+        def input_schema(self) -> dict[str, Any]:
+            raise AssertionError("it was asked for")
+
+    await coordinator.mount("tools", Lazy())
+    await coordinator.mount("tools", MagicMock(), name="mock")
+    assert set(coordinator.get("tools")) == {"lazy", "mock"}
 
 
 def leave_once(number: int, *rest: object) -> None:

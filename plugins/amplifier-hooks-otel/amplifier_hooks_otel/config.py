@@ -77,6 +77,10 @@ def make_model() -> type[BaseModel]:
             float | None, Field(strict=False, ge=0, le=1, description="The share of traces to export; default: all.")
         ] = None
 
+        flush_timeout: Annotated[
+            float, Field(strict=False, gt=0, description="Seconds that the end of a process waits for the collector.")
+        ] = 2.0
+
         @field_validator("endpoint")
         @classmethod
         def _check_endpoint(cls, endpoint: str | None) -> str | None:
@@ -130,7 +134,7 @@ def read_environment(config: Mapping[str, Any], environ: Mapping[str, str] | Non
         batch_size=int(_read_number(environ, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)),
         delay=_read_number(environ, "OTEL_BSP_SCHEDULE_DELAY", 5000) / 1000,
         metric_interval=_read_number(environ, "OTEL_METRIC_EXPORT_INTERVAL", 60_000) / 1000,
-        flush_timeout=_read_number(environ, "OTEL_BSP_EXPORT_TIMEOUT", 2000) / 1000,
+        flush_timeout=float(config.get("flush_timeout", Settings.flush_timeout)),
     )
 
 

@@ -62,11 +62,12 @@ class Site:
             "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
             "OTEL_BSP_SCHEDULE_DELAY": "100",
             "OTEL_METRIC_EXPORT_INTERVAL": "300",
-            "OTEL_BSP_EXPORT_TIMEOUT": f"{PATIENCE}000",
         }
         (folder / "work" / "stall.py").write_text(STALL)
         session = {"orchestrator": "loop-basic", "context": "context-simple"}
         bundle = {"bundle": {"name": "site"}, "session": session, "hooks": [{"module": "hooks-otel"}], **sections}
+        for hook in bundle["hooks"]:
+            hook["config"] = {"flush_timeout": PATIENCE, **hook.get("config", {})}
         (folder / "work" / "bundle.md").write_text(f"---\n{json.dumps(bundle)}\n---\nWork.\n")
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:

@@ -37,9 +37,10 @@ def closed_port() -> str:
         return f"http://127.0.0.1:{free.getsockname()[1]}"
 
 
-def make_pipeline(endpoint: str, **environ: str) -> Pipeline:
+def make_pipeline(endpoint: str, flush_timeout: float = 60, **environ: str) -> Pipeline:
     """Return a pipeline of its own."""
-    return Pipeline(read_environment({"endpoint": endpoint}, {"OTEL_BSP_SCHEDULE_DELAY": "20", **environ}))
+    config = {"endpoint": endpoint, "flush_timeout": flush_timeout}
+    return Pipeline(read_environment(config, {"OTEL_BSP_SCHEDULE_DELAY": "20", **environ}))
 
 
 def make_span(number: int = 0) -> SpanRecord:
@@ -57,19 +58,18 @@ def test_a_run_says_nothing_of_a_collector_that_answers(tmp_path: Path, collecto
 
 def test_a_run_answers_and_ends_while_its_collector_hangs(tmp_path: Path, collector: Collector) -> None:
     collector.hang()
-    site = Site(tmp_path, collector.endpoint, **SAYS)
-    del site.environment["OTEL_BSP_EXPORT_TIMEOUT"]
-    done = site.run("run", "hello")
+    hooks = [{"module": "hooks-otel", "config": {"flush_timeout": 0.5}}]
+    done = Site(tmp_path, collector.endpoint, **SAYS, hooks=hooks).run("run", "hello")
     assert done.stdout == "You said: hello\n"
     assert collector.asked.is_set()
-    assert f"{TOLD} {collector.endpoint}: it has not answered within 2 s of the end of the process. " in done.stderr
+    assert f"{TOLD} {collector.endpoint}: it has not answered within 0.5 s of the end of the process. " in done.stderr
     assert len(done.stderr.splitlines()) == 2, done.stderr
 
 
 def test_the_time_until_the_sdk_is_imported_is_not_the_collectors(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline = make_pipeline(collector.endpoint, OTEL_BSP_EXPORT_TIMEOUT="1")
+    pipeline = make_pipeline(collector.endpoint, 0.001)
     begin, make_exporter = threading.Event(), pipeline._make_exporter
 
     def make_late() -> Exporter:

@@ -88,6 +88,7 @@ def test_the_schema_names_every_key() -> None:
         "service_name",
         "record_content",
         "sample_ratio",
+        "flush_timeout",
     ]
 
 

@@ -73,7 +73,10 @@ def test_the_keys_of_the_readme_are_those_that_are_known() -> None:
         ({"dsn": "host=host", "projects": {"a": "/srv", "b": "/srv/"}}, "two names stand for one folder"),
     ],
 )
-def test_a_bad_configuration_is_refused_with_its_key(config: dict[str, Any], message: str) -> None:
+def test_a_bad_configuration_is_refused_with_its_key(
+    config: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SET_AND_EMPTY", "")
     with pytest.raises(ValueError, match=re.escape(message)) as refused:
         open_postgres(config)
     assert "hunter2" not in str(refused.value)

@@ -15,6 +15,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from amplifier_core.listening import close_server
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from starlette.types import ASGIApp
 
 logger = logging.getLogger(__name__)
@@ -22,7 +24,7 @@ logger = logging.getLogger(__name__)
 HEAD_TIME = 10.0
 """Seconds until the head of a request must have arrived."""
 MOST_CONNECTIONS = 256
-"""Connections of a server: at most a fourth of the files that the process may open, which its sessions need."""
+"""Connections of a server. All servers have at most as many as a fourth of the files that the process may open."""
 BACKLOG = 64
 """Connections accepted in one turn of the event loop, at most a sixteenth of the files: those above
 `MOST_CONNECTIONS` are closed before the next."""
@@ -79,6 +81,10 @@ def _bound(most: int, part: int) -> int:
     return most if files == resource.RLIM_INFINITY else max(1, min(most, files // part))
 
 
+_open: set[asyncio.Protocol] = set()
+"""The connections of all servers of this process."""
+
+
 class _Connection(H11Protocol):
     """A connection with a time limit for the head of a request."""
 
@@ -94,8 +100,11 @@ class _Connection(H11Protocol):
         # asyncio skips this for the sockets of `create_server`, as they do not name TCP: it would cost 40 ms an answer
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._waits_since = self.loop.time()
-        if len(self.connections) > _bound(MOST_CONNECTIONS, 4):
-            self._make_room()
+        _open.add(self)
+        if len(self.connections) > MOST_CONNECTIONS:
+            self._make_room(self.connections)
+        elif len(_open) > _bound(MOST_CONNECTIONS, 4):
+            self._make_room(_open)
         self._limit_head()
 
     def data_received(self, data: bytes) -> None:
@@ -104,6 +113,7 @@ class _Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        _open.discard(self)
         if self._deadline is not None:
             self._deadline.cancel()
 
@@ -116,15 +126,16 @@ class _Connection(H11Protocol):
         """Whether it has sent no whole request since its last answer."""
         return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
 
-    def _make_room(self) -> None:
-        """Close the connection that is unfinished longest, of the address with the most of them.
+    def _make_room(self, connections: Iterable[asyncio.Protocol]) -> None:
+        """Close the one of them that is unfinished longest, of the address with the most of them.
 
         Whoever holds all places, others send their requests; one without a whole request cannot hold its place.
         """
         unfinished = [
             each
-            for each in self.connections
-            if isinstance(each, _Connection) and each._is_unfinished and not each.transport.is_closing()
+            for each in connections
+            if isinstance(each, _Connection) and each.loop is self.loop and each._is_unfinished
+            if not each.transport.is_closing()
         ]
         addresses = Counter(each.client and each.client[0] for each in unfinished)
         unfinished.sort(key=lambda each: (-addresses[each.client and each.client[0]], each._waits_since, each is self))

@@ -447,6 +447,10 @@ WATCHES: dict[str, tuple[str, str]] = {
         "def watch(self):\n    yield None",
         "trigger-odd: its watch returns generator: write `async def watch` with a yield in it",
     ),
+    "its own cancellation": (
+        "async def watch(self):\n    import asyncio as a\n    a.current_task().cancel()\n    yield await a.sleep(9)",
+        "trigger family/queue/trigger-odd#1 cancelled itself",
+    ),
     "no watch": ("pass", "trigger-odd: this program cannot make it: TypeError: Odd has no watch"),
 }
 
@@ -476,6 +480,28 @@ async def test_a_mistake_in_the_code_of_a_trigger_is_told_with_what_is_wrong_and
         session_id = await bench.start(triggers=[{"module": "trigger-odd"}], max_restarts=0)
         await bench.until("trigger_failed", step=1)
         assert bench.manager.get_status(session_id)["reason"] == told.format(file=file)
+
+
+async def test_a_trigger_may_yield_a_path_and_have_no_stop(
+    open_bench: OpenBench, plugins: Plugins, tmp_path: Path
+) -> None:
+    class Small:
+        def configure(self, config: object) -> None:
+            """Take anything."""
+
+        async def watch(self) -> AsyncIterator[TriggerEvent]:
+            yield TriggerEvent(TriggerType.FILE_CHANGE, "small", file_path=tmp_path / "a.txt")  # type: ignore[arg-type]
+            await asyncio.Event().wait()
+
+    class Offers:
+        @hookimpl
+        def amplifier_register_trigger(self, register: Any) -> None:
+            register("trigger-small", Small)
+
+    plugins.register(Offers(), "small")
+    async with open_bench() as bench:
+        await bench.start(triggers=[{"module": "trigger-small"}])
+        await bench.until("completed")
 
 
 # stores

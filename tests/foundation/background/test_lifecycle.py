@@ -81,7 +81,8 @@ async def test_a_stopped_one_stays_listed_and_stopped_over_restarts_and_edits(
         await bench.start()
         assert bench.statuses() == {"queue": "stopped"}
         await bench.manager.change("queue", "running")
-        bench.trigger.feed(1)
+        for made_here in FedTrigger.made:  # the last one may stand by for the stopped one, and is not watched
+            made_here.feed(1)
         await bench.until("completed")
         assert bench.statuses() == {"queue": "running"}
     async with open_bench() as bench:

@@ -83,7 +83,7 @@ async def test_a_misspelt_provider_of_a_preference_is_told(write: Any) -> None:
 
 
 async def test_a_preferred_provider_that_nothing_provides_is_told_with_those_of_the_bundle(write: Any) -> None:
-    preferred = "{provider_preferences: [{provider: nope, model: x}, {provider: openai, model: x}]}"
+    preferred = "{provider_preferences: [{provider: nope, model: x}]}"
     path = write(f"{PROVIDER}session: {preferred}\nagents: {{a: {preferred}}}\n")
     message = "no provider is called 'nope', so this has no effect. Name one of the bundle ("
     found = await told(path)
@@ -93,6 +93,8 @@ async def test_a_preferred_provider_that_nothing_provides_is_told_with_those_of_
     ]
     assert all(line.endswith("), or leave it out") for line in found)
     assert await told(write(f"session: {preferred}\n")) == []  # the bundle that includes it may have that one
+    others = "{provider_preferences: [{provider: nope, model: x}, {provider: openai, model: x}]}"
+    assert await told(write(f"{PROVIDER}session: {others}\n")) == []  # the first that is there is taken
 
 
 async def test_the_known_tools_are_those_that_the_modules_mount() -> None:

@@ -1,0 +1,41 @@
+"""Whose error it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from amplifier_core.raised import find_origin, note_origin
+
+
+class Module:
+    def complete(self) -> None:
+        read({})
+
+
+def read(answer: dict[str, Any]) -> Any:
+    return answer["choices"]
+
+
+TITLES = {"a": "provider 'a'", "b": "provider 'b'", "context": "context manager"}
+
+
+@pytest.mark.parametrize("failing", TITLES)
+def test_of_several_modules_of_one_package_the_one_that_was_called_is_named(failing: str) -> None:
+    modules = {each: Module() for each in TITLES}
+    mounted = {"providers": {each: modules[each] for each in "ab"}, "context": modules["context"], "orchestrator": None}
+    with pytest.raises(KeyError) as raised:
+        modules[failing].complete()
+    note_origin(raised.value, mounted)
+    assert find_origin(raised.value)[0] == TITLES[failing]
+
+
+def test_where_none_of_them_was_called_the_place_alone_is_told() -> None:
+    mounted = {"providers": {each: Module() for each in "ab"}, "context": None, "orchestrator": None}
+    with pytest.raises(KeyError) as raised:
+        read({})
+    note_origin(raised.value, mounted)
+    title, place = find_origin(raised.value)
+    assert title == ""
+    assert place.partition(":")[0] == __file__
