@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from amplifier_core.errors import BackupNotFound
 from amplifier_core.store_administration import compactions
 
 from .app import confirm, json_option, plugins_of, read_settings_here, yes_option
@@ -125,6 +126,8 @@ def restore(ctx: click.Context, path: Path | None, yes: bool, as_json: bool) -> 
         source = path or next(iter(administration.backups()), None)
         losses: RestoreLosses | None = None
         if source is not None:
+            if not source.exists():
+                raise BackupNotFound(source, "is not a file. Name a backup; see: amplifier store info")
             if count := getattr(administration, "losses", None):  # a storage may offer it
                 losses = count(source)
                 _tell_losses(losses)

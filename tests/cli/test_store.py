@@ -128,6 +128,16 @@ def test_a_restore_counts_what_was_handled_since_and_what_the_backup_lacks(
 
 
 @pytest.mark.usefixtures("home", "session")
+def test_a_mistyped_backup_is_refused_before_anything_is_counted_or_made(told: Told, tmp_path: Path) -> None:
+    missing = tmp_path / "typo.db"
+    for asked in ((), ("--yes",)):
+        code, out, err = told("store", "restore", str(missing), *asked)
+        assert (code, out) == (exits.NOT_FOUND, "")
+        assert err == f"amplifier: {missing}: is not a file. Name a backup; see: amplifier store info\n"
+    assert not missing.exists()
+
+
+@pytest.mark.usefixtures("home", "session")
 def test_nothing_is_restored_unasked_or_while_background_sessions_run(told: Told, home: Path) -> None:
     told("store", "backup")
     before = (home / "amplifier.db").stat().st_ino

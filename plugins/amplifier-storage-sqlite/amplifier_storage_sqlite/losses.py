@@ -29,8 +29,10 @@ _COUNTS = f"""SELECT
 
 def count_losses(path: Path, backup: Path, busy_timeout: float) -> RestoreLosses | None:
     """Return the losses of a restore of `backup` in place of the store at `path`; None where either is unreadable."""
+    if not backup.is_file():
+        return None
     log = backup.with_name(f"{backup.name}-wal")
-    how = "mode=ro" if log.exists() else "immutable=1"  # without a log, its folder need not be writable
+    how = "mode=ro" if log.exists() else "mode=ro&immutable=1"  # without a log, its folder need not be writable
     try:
         with closing(raw_connection(path, busy_timeout)) as db:
             db.execute("ATTACH ? AS before", (f"{backup.absolute().as_uri()}?{how}",))

@@ -260,6 +260,14 @@ async def test_what_is_no_store_is_not_restored(
     assert sorted(each.name for each in path.parent.iterdir()) == ["bad.db", "store.db"]
 
 
+async def test_the_losses_of_a_missing_backup_are_unknown_and_it_stays_missing(
+    path: Path, administration: SqliteAdministration
+) -> None:
+    await open_sqlite({"path": path}).close()
+    assert administration.losses(path.with_name("missing.db")) is None
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
 async def test_a_backup_of_a_newer_version_is_named_and_not_restored(
     path: Path, administration: SqliteAdministration
 ) -> None:
