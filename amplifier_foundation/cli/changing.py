@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from amplifier_core.errors import AmplifierError, BundleNotFoundError
+from amplifier_core.errors import AmplifierError, BundleNotFoundError, SessionConflict
 
 from ..operations import running
 from ..operations.acting import record_act
@@ -40,22 +40,21 @@ logger = logging.getLogger(__name__)
 def change_background_session(verb: Verb, name: str) -> list[Changed]:
     """Change the background session of that name, queue or id; return the changed ones.
 
-    Those of this folder come first, then those of others, on this host and on others. Where nothing runs, `pause` holds
-    from the next `up` on, for one of the bundle here. Raises `NothingRuns`, `NoSuchBackgroundSession`, and
-    `SessionConflict` for several to choose from.
+    Those of this folder come first, then those of others, on this host and on others. `pause` and `resume` hold from
+    the next `up` on for one of the bundle here, while nothing runs this folder. Raises `NothingRuns`,
+    `NoSuchBackgroundSession`, `SessionConflict` for several to choose from, and the errors of a bundle here that cannot
+    be loaded then.
     """
-    from ..background.asking import NothingRuns
+    from ..sessions.lock import running_owner
     from ..sessions.storages import DEFAULT_STORAGE
 
     ctx = click.get_current_context()
-    try:
-        if storage_setting() != DEFAULT_STORAGE and (found := run_async(_change_shared(ctx, verb, name))) is not None:
-            return found
-        changed = change_here(verb, name, first=project_here())
-    except NothingRuns:
-        if verb != "pause" or (paused := run_async(_pause_declared(ctx, name))) is None:
-            raise
-        return [paused]
+    is_before_up = verb in ("pause", "resume") and running_owner(project_here()) is None
+    if is_before_up and (declared := run_async(_change_declared(ctx, verb, name))) is not None:
+        return [declared]
+    if storage_setting() != DEFAULT_STORAGE and (found := run_async(_change_shared(ctx, verb, name))) is not None:
+        return found
+    changed = change_here(verb, name, first=project_here())
     run_async(_record(ctx, verb, lambda store: record_change(store, person(), verb, changed)))
     return changed
 
@@ -74,11 +73,18 @@ async def _change_shared(ctx: click.Context, verb: Verb, name: str) -> list[Chan
         return await running.change_background_session(store, person(), verb, name, first=project_here())
 
 
-async def _pause_declared(ctx: click.Context, name: str) -> Changed | None:
-    """Pause a background session of the bundle of this folder before it is started; None without one of this name."""
+async def _change_declared(ctx: click.Context, verb: Verb, name: str) -> Changed | None:
+    """Pause or resume a background session of the bundle of this folder before it is started.
+
+    None without one of this name, or while a process runs it. Raises `SessionConflict` for one that is stopped, and for
+    a `resume` of one that is not paused.
+    """
+    from ..background.hosts.people import find_elsewhere
+    from ..background.hosts.sharing import shared_store
     from ..background.keys import queue_key
-    from ..background.lifecycle import save_wish
+    from ..background.lifecycle import read_wish, save_wish
     from ..paths import project_of
+    from ..sessions.lock import running_owner
 
     plugins = plugins_of(ctx)
     try:
@@ -86,13 +92,22 @@ async def _pause_declared(ctx: click.Context, name: str) -> Changed | None:
     except BundleNotFoundError:
         return None
     project = project_of(bundle.base_path)
-    for queue in (queue_key(bundle.name, each.name) for each in bundle.background_sessions):
-        if name in (queue, queue.rpartition("/")[2]):
-            async with use_inbox(plugins) as store:
-                await save_wish(store, project, queue, "paused")
-                await record_change(store, person(), "pause", [Changed(project, queue)])
-            return Changed(project, queue)
-    return None
+    queues = [queue_key(bundle.name, each.name) for each in bundle.background_sessions]
+    queue = next((each for each in queues if name in (each, each.rpartition("/")[2])), None)
+    if queue is None or running_owner(project) is not None:
+        return None
+    async with use_inbox(plugins) as store:
+        shared = shared_store(store)
+        if shared is not None and (project, queue) in await find_elsewhere(shared, queue):
+            return None
+        wish = await read_wish(store, project, queue)
+        if wish == "stopped":
+            raise SessionConflict(name, f"{queue} is stopped. Start it with: amplifier up; amplifier start {name}")
+        if verb == "resume" and wish != "paused":
+            raise SessionConflict(name, f"{queue} is not paused, and nothing runs it. Start it with: amplifier up")
+        await save_wish(store, project, queue, "paused" if verb == "pause" else "running")
+        await record_change(store, person(), verb, [Changed(project, queue)])
+    return Changed(project, queue)
 
 
 def record_stop(owner: dict[str, Any]) -> None:

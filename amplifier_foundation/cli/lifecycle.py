@@ -32,7 +32,7 @@ def restart(name: str) -> None:
 def pause(name: str) -> None:
     """Pause the background session NAME: it accepts events and handles none, until `amplifier resume NAME`.
 
-    Where nothing runs, one of the bundle here is paused from its next start on.
+    While nothing runs this folder, one of the bundle here is paused from its next start on.
     """
     _change("pause", name, "is paused")
 
@@ -40,8 +40,11 @@ def pause(name: str) -> None:
 @click.command(epilog="Example: amplifier resume reviewer")
 @click.argument("name", shell_complete=complete_background_sessions)
 def resume(name: str) -> None:
-    """Resume the background session NAME after a pause; its waiting events are handled."""
-    _change("resume", name, "runs")
+    """Resume the background session NAME after a pause; its waiting events are handled.
+
+    While nothing runs this folder, they are handled from the next start on.
+    """
+    _change("resume", name, "is resumed")
 
 
 def _change(verb: Verb, name: str, result: str) -> None:

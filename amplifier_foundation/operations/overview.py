@@ -15,6 +15,7 @@ from amplifier_core.ids import host_of
 from amplifier_core.utils.secrets import redact_text
 
 from ..background.keys import RUNS
+from ..background.lifecycle import read_wish
 from ..documents.times import format_time
 from ..sessions.store_views import views_of
 from .columns import Row, add_counts, forget_counts, new_row
@@ -103,6 +104,8 @@ async def read_overview(store: DurableStore, processes: Processes, *, everything
     for key, row in rows.items():
         has_none = not is_shared and row["state"] == "running" and not row["postponed"]  # so says its process
         row.update({"postponed": 0} if has_none or not row["waiting"] else await read_postponed(store, *key))
+        if row["waiting"] and row["state"] == "not running" and await read_wish(store, *key) == "paused":
+            row["reason"] = "paused"
     if any(row["waiting"] for row in rows.values()):
         from .approvals import read_approvals
 

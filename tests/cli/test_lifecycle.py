@@ -13,7 +13,7 @@ import pytest
 
 from amplifier_foundation import load_bundle
 from amplifier_foundation.background import store_upkeep
-from amplifier_foundation.background.lifecycle import read_wish
+from amplifier_foundation.background.lifecycle import read_wish, save_wish
 from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.cli.view import PlainLines, RunView
 from amplifier_foundation.paths import project_of
@@ -33,7 +33,7 @@ def statuses(running: Any) -> dict[str, str]:
 async def test_the_life_of_a_background_session(running: Any, say: Any) -> None:
     for command, said, status in (
         ("pause", "asked is paused", "paused"),
-        ("resume", "asked runs", "running"),
+        ("resume", "asked is resumed", "running"),
         ("stop", "asked is stopped", "stopped"),
         ("start", "asked runs", "running"),
         ("restart", "asked runs", "running"),
@@ -124,6 +124,12 @@ def test_one_of_the_bundle_here_is_paused_before_it_starts(
     assert capsys.readouterr().err == "echo/asked is paused\n"
     store = open_sqlite({"folder": home})
     assert asyncio.run(read_wish(store, project_of(project), "echo/asked")) == "paused"
+    assert invoke(["resume", "asked"]) == exits.OK
+    assert asyncio.run(read_wish(store, project_of(project), "echo/asked")) == "running"
+    asyncio.run(save_wish(store, project_of(project), "echo/asked", "stopped"))
+    for command in ("pause", "resume"):
+        assert invoke([command, "asked"]) == exits.CONFLICT
+        assert "echo/asked is stopped" in capsys.readouterr().err
     asyncio.run(store.close())
 
 

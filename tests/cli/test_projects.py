@@ -82,6 +82,32 @@ def test_a_background_session_is_stopped_where_the_command_is_given(
     assert running_owner(str(two)) is not None
 
 
+def test_one_of_this_folder_is_paused_and_resumed_before_its_start_though_another_folder_runs_one_of_that_name(
+    folders: list[Path], amplifier: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = folders
+    assert invoke(["stop", "--all"]) == exits.OK  # in `two`
+    capsys.readouterr()
+    assert invoke(["resume", "asked"]) == exits.CONFLICT
+    assert "two/asked is not paused, and nothing runs it. Start it with: amplifier up\n" in capsys.readouterr().err
+    assert invoke(["trigger", "fire", "asked", "--data", '{"what": "x"}']) == exits.OK
+    assert invoke(["pause", "asked"]) == exits.OK
+    assert capsys.readouterr().err.endswith("two/asked is paused\n")
+    assert running(capsys) == {"one/asked": str(one)}
+    assert invoke(["ps", "--json"]) == exits.OK
+    rows = json.loads(capsys.readouterr().out)["data"]["background_sessions"]
+    assert [(row["queue"], row["state"], row["reason"]) for row in rows][1] == ("two/asked", "not running", "paused")
+    assert invoke(["resume", "two/asked"]) == exits.OK
+    assert capsys.readouterr().err == "two/asked is resumed\n"
+    assert invoke(["pause", "asked"]) == exits.OK
+    assert amplifier("up", "--detach").returncode == exits.OK
+    assert running(capsys) == {"one/asked": str(one)}
+    assert invoke(["resume", "asked"]) == exits.OK
+    assert running(capsys) == {"one/asked": str(one), "two/asked": str(two)}
+    assert invoke(["pause", "one/asked"]) == exits.OK
+    assert running(capsys) == {"two/asked": str(two)}
+
+
 def test_a_name_of_several_projects_is_refused_outside_of_them(
     folders: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
