@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from .settings import Settings
 
-_PERFORM = """SELECT @.perform(%s, %s, %s, %s::jsonb, %s::text[]) FROM @.version
-    WHERE store = %s AND tableoid = %s"""
+_PERFORM = "SELECT @.perform(%s, %s, %s, %s::jsonb, %s::text[])"
+_IN_STORE = " FROM @.version WHERE store = %s AND tableoid = %s"
 IDLE_IN_TRANSACTION = 1.0
 """Seconds."""
 _PAUSE, _LONGEST_PAUSE = 0.02, 0.5
@@ -107,7 +107,10 @@ class Pool:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.identity: tuple[str, int] | None = None
-        """The id of the store, and that of its table `version`: writes go to no other. `migrate` sets it."""
+        """The id of the store, and that of its table `version`: writes go to no other. `migrate` sets it.
+
+        None for a store without an id: writes go to whatever is there.
+        """
         self._prefix = sql.Identifier(settings.schema).as_string() + "."
         self._closed = False
         self._begin()
@@ -143,9 +146,7 @@ class Pool:
         slot = self._take()
         try:
             slot.number += 1
-            return self._write(
-                slot, (slot.name, slot.number, work, encoded, list(texts), *(self.identity or (None, 0)))
-            )
+            return self._write(slot, (slot.name, slot.number, work, encoded, list(texts), *(self.identity or ())))
         except Exception as error:
             raise self._translate(error) from error
         finally:
@@ -211,7 +212,7 @@ class Pool:
         return self._connect(slot).execute(query, values or None).fetchall()
 
     def _write(self, slot: Slot, values: Sequence[Any]) -> Any:
-        query, lost, pause = self.expand(_PERFORM), None, _PAUSE
+        query, lost, pause = self.expand(_PERFORM + (_IN_STORE if self.identity else "")), None, _PAUSE
         end = time.monotonic() + self.settings.resolve_timeout
         while True:
             try:

@@ -32,6 +32,10 @@ _ID = "store uuid NOT NULL DEFAULT gen_random_uuid()"
 """The column with the id of the store."""
 _LONGEST = 600.0
 """Seconds that a migration may take."""
+_SHORTEST = 1.0
+"""Seconds to wait for the table that lacks an id: whoever reads it meanwhile waits, too."""
+_KEEPS_NO_ID = ("42501", "25006", "55P03")
+"""Codes of a role that does not own the table, of a server that takes no writes, and of a table in use (a dump)."""
 
 
 UNFINISHED_COPY = "unfinished_copy"
@@ -58,7 +62,8 @@ class Tables(NamedTuple):
 def migrate(pool: Pool, *, copying: bool = False) -> None:
     """Bring the schema to this version, in one transaction; of several processes one does it.
 
-    The pool then writes to this store alone. Raises `StoreConflict` for a newer schema, `StoreDamaged` for the tables
+    The pool then writes to this store alone; to one of this version without an id, which cannot be given it now, as
+    before. Raises `StoreConflict` for a newer schema, `StoreDamaged` for the tables
     of two stores, `StoreUnavailable` for a server that is too old and, unless `copying`, for an unfinished copy and in
     place of a store that is known to have been there.
     """
@@ -66,7 +71,8 @@ def migrate(pool: Pool, *, copying: bool = False) -> None:
     if not copying:
         require_known(pool.settings, found.store, has_tables=bool(found.version))
     if not found.are_current:
-        settings = pool.settings._replace(timeout=_LONGEST, lock_timeout=_LONGEST)
+        lacks_id = found.version == len(MIGRATIONS)
+        settings = pool.settings._replace(timeout=_LONGEST, lock_timeout=_SHORTEST if lacks_id else _LONGEST)
         with connect(settings) as db:
             try:
                 with db.transaction():
@@ -77,11 +83,12 @@ def migrate(pool: Pool, *, copying: bool = False) -> None:
                     # read again: another process may have done it while this one waited for the lock
                     _upgrade(pool, db, _read_tables(pool))
             except psycopg.Error as error:
-                raise store_error(settings.place, error) from error
+                if not lacks_id or error.sqlstate not in _KEEPS_NO_ID:
+                    raise store_error(settings.place, error) from error
         found = _read_tables(pool, copying=copying)
-    assert found.store is not None, "an upgrade gives the store its id"
-    pool.identity = found.store, found.table
-    remember(pool.settings, found.store)
+    if found.store is not None:
+        pool.identity = found.store, found.table
+        remember(pool.settings, found.store)
 
 
 def check_version(pool: Pool) -> None:

@@ -120,6 +120,34 @@ async def test_tables_without_an_id_get_one_and_their_version_stays(database: st
     await again.close()
 
 
+@pytest.mark.parametrize("hindered", ["not the owner", "read-only", "in use"])
+async def test_a_store_that_cannot_get_an_id_is_used_without_one(
+    database: str, postgres: Postgres, tmp_path: Path, hindered: str
+) -> None:
+    await make(database, "old")
+    role = f"role_{name_of(database)}"
+    with psycopg.connect(database) as db:
+        db.execute("ALTER TABLE amplifier.version DROP COLUMN store")
+        db.execute(f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA amplifier TO {role}".encode())
+        for what in ("TABLES", "SEQUENCES"):
+            db.execute(f"GRANT ALL ON ALL {what} IN SCHEMA amplifier TO {role}".encode())
+        if hindered == "read-only":
+            db.execute(f"ALTER ROLE {role} SET default_transaction_read_only = on".encode())
+    given = {"dsn": database if hindered == "in use" else database.replace("user=postgres", f"user={role}")}
+    with psycopg.connect(database) as reader:
+        if hindered == "in use":
+            reader.execute("LOCK TABLE amplifier.version IN ACCESS SHARE MODE")  # as pg_dump does
+        store = open_postgres({**given, "folder": str(tmp_path)})
+        if hindered != "read-only":
+            await store.create(SessionRecord("new"))
+        assert await ids(store) == (["old"] if hindered == "read-only" else ["new", "old"])
+        await store.close()
+    assert not (tmp_path / FOLDER).exists()
+    await make(database, "later", folder=str(tmp_path))
+    [known] = (tmp_path / FOLDER).iterdir()
+    assert known.read_text()
+
+
 async def test_a_restore_into_a_schema_with_tables_is_said(database: str, postgres: Postgres) -> None:
     await make(database, "first")
     file = dump(postgres, database)
