@@ -218,6 +218,8 @@ class Pool:
             try:
                 found = self._connect(slot).execute(query, values).fetchall()
                 break
+            except psycopg.errors.UndefinedColumn as error:  # of a version before stores had an id
+                raise replaced_error(self.settings.place) from error
             except StoreError:
                 if lost is None:  # nothing was sent
                     raise

@@ -5,9 +5,11 @@ A file for each place holds the id of the store. Without a data folder nothing i
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from amplifier_core.errors import StoreUnavailable
 
@@ -30,15 +32,13 @@ def require_known(settings: Settings, store: str | None, *, has_tables: bool) ->
     path = _path(settings)
     if path is None or (has_tables and store is None):
         return
-    try:
-        known = path.read_text(encoding="utf-8").split()[:1]
-    except OSError:
-        return
-    if known and known != [store]:
+    known = _read_id(path)
+    if known not in (None, store):
         what = "is another store than the one" if has_tables else "its tables are gone, with the store"
+        backup = ", or a backup without an id, of an earlier version, was restored" if has_tables else ""
         raise StoreUnavailable(
             settings.place,
-            f"{what} that this machine has used there. {RESTORE}. If a new store belongs there, remove {path}",
+            f"{what} that this machine has used there. {RESTORE}. If a new store belongs there{backup}, remove {path}",
         )
 
 
@@ -47,13 +47,22 @@ def remember(settings: Settings, store: str) -> None:
     path = _path(settings)
     if path is None:
         return
-    text = f"{store} {settings.place}\n"
     with suppress(OSError):  # a full disk stops no work with a database elsewhere
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
+        if _read_id(path) != store:
             path.parent.mkdir(0o700, exist_ok=True)
             new = path.with_name(f"{path.name}.{store}")
-            new.write_text(text, encoding="utf-8")
+            with new.open("w", encoding="utf-8") as file:
+                file.write(f"{store} {settings.place}\n")
+                file.flush()
+                os.fsync(file.fileno())  # else a power cut may leave an empty file
             new.replace(path)
+
+
+def _read_id(path: Path) -> str | None:
+    """Return the id in a file; None without one, and for a damaged file, whose store is as good as unknown."""
+    with suppress(OSError, ValueError, IndexError):
+        return str(UUID(path.read_text(encoding="utf-8").split()[0]))
+    return None
 
 
 def _path(settings: Settings) -> Path | None:

@@ -157,10 +157,14 @@ def _complete(parts: dict[str, Any], connecting: float, timeout: float) -> dict[
 
 def _describe(parts: Mapping[str, Any], schema: str) -> str:
     """Return the place of a store without user and password."""
-    host = str(parts.get("host") or parts.get("hostaddr") or os.environ.get("PGHOST") or "localhost")
-    port = f":{parts['port']}" if parts.get("port") else ""
-    name = parts.get("dbname") or os.environ.get("PGDATABASE") or parts.get("user") or "postgres"
-    return f"PostgreSQL {host}{port}/{name}, schema {schema}"
+    own, env = parts.get("host") or parts.get("hostaddr"), os.environ.get
+    if service := parts.get("service") or env("PGSERVICE"):  # its file has the rest, before the environment
+        host, port, name = f"service {service}{f' {own}' if own else ''}", parts.get("port"), parts.get("dbname")
+    else:
+        host = own or env("PGHOST") or env("PGHOSTADDR") or "localhost"
+        port = parts.get("port") or env("PGPORT")
+        name = parts.get("dbname") or env("PGDATABASE") or parts.get("user") or env("PGUSER") or "postgres"
+    return f"PostgreSQL {host}{f':{port}' if port else ''}{f'/{name}' if name else ''}, schema {schema}"
 
 
 def _projects(given: Any) -> dict[str, str]:

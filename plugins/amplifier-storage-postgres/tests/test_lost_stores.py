@@ -148,6 +148,40 @@ async def test_a_store_that_cannot_get_an_id_is_used_without_one(
     assert known.read_text()
 
 
+async def test_a_dump_from_before_stores_had_ids_is_restored(database: str, postgres: Postgres, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("first", "second")]
+    await make(database, "old")
+    with psycopg.connect(database) as db:
+        db.execute("ALTER TABLE amplifier.version DROP COLUMN store")
+    file = dump(postgres, database)
+    for folder in folders:
+        folder.mkdir()
+        await make(database, folder.name, folder=str(folder))
+    running = open_postgres({"dsn": database})
+    postgres.execute("ALTER SCHEMA amplifier RENAME TO amplifier_before", database=name_of(database))
+    postgres.run("pg_restore", "--single-transaction", "-d", database, file)
+    with pytest.raises(StoreUnavailable, match="was replaced by another store while in use"):
+        await running.create(SessionRecord("running"))
+    await running.close()
+    await make(database, "again", folder=str(folders[0]))
+    told = r"or a backup without an id, of an earlier version, was restored, remove (\S+)$"
+    with pytest.raises(StoreUnavailable, match=told):
+        open_postgres({"dsn": database, "folder": str(folders[1])})
+    [known] = (folders[1] / FOLDER).iterdir()
+    known.unlink()
+    await make(database, "second", folder=str(folders[1]))
+
+
+@pytest.mark.parametrize("content", [b"", bytes(80), b"\xff\xfe\x00garbage", b"no id"])
+async def test_a_damaged_memory_of_a_store_is_none(database: str, tmp_path: Path, content: bytes) -> None:
+    await make(database, "first", folder=str(tmp_path))
+    [known] = (tmp_path / FOLDER).iterdir()
+    before = known.read_bytes()
+    known.write_bytes(content)
+    await make(database, "second", folder=str(tmp_path))
+    assert known.read_bytes() == before
+
+
 async def test_a_restore_into_a_schema_with_tables_is_said(database: str, postgres: Postgres) -> None:
     await make(database, "first")
     file = dump(postgres, database)

@@ -117,6 +117,27 @@ def test_a_connection_string_is_taken_as_it_is(dsn: str, place: str, monkeypatch
     assert read_settings({"dsn": "env:DSN_OF_TEST"}).place == f"PostgreSQL {place}, schema amplifier"
 
 
+@pytest.mark.parametrize(
+    ("dsn", "variables", "place"),
+    [
+        ("dbname=db", {"PGHOST": "host", "PGPORT": "7"}, "host:7/db"),
+        ("host=two port=8", {"PGHOST": "host", "PGPORT": "7", "PGDATABASE": "db"}, "two:8/db"),
+        ("user=me", {"PGHOSTADDR": "10.0.0.1"}, "10.0.0.1/me"),
+        ("connect_timeout=5", {"PGUSER": "me"}, "localhost/me"),
+        ("service=prod user=me", {"PGHOST": "host", "PGPORT": "7"}, "service prod"),
+        ("host=near dbname=db", {"PGSERVICE": "prod"}, "service prod near/db"),
+    ],
+)
+def test_servers_chosen_by_the_environment_are_told_apart(
+    dsn: str, variables: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PGSERVICE", "PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGUSER"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert read_settings({"dsn": dsn}).place == f"PostgreSQL {place}, schema amplifier"
+
+
 async def test_a_store_of_a_newer_version_is_refused(database: str) -> None:
     store = open_postgres({"dsn": database})
     await store._runner.rows("UPDATE @.version SET version = 99 RETURNING version")
