@@ -59,7 +59,11 @@ class Lists:
     async def _read_up_to(self, count: int) -> None:
         """Read the store until so many sessions of the list are known, or to its end."""
         while self._rest is not None and len(self._found) < count:
-            step = await anext(self._rest, None)
+            try:
+                step = await anext(self._rest, None)
+            except BaseException:  # it is closed by then, and would end here: the next page reads anew
+                self._found, self._rest = [], None
+                raise
             if step is None:
                 self._rest = None
             else:
