@@ -56,10 +56,12 @@ def queries_of(store: SessionStore) -> SessionQueries:
 async def read_in_steps(store: SessionStore, project: str | None = None) -> AsyncIterator[Sequence[SessionRecord]]:
     """Yield all sessions, or those of one project, once each, the last changed first; a store without views at once.
 
-    A session that changes meanwhile moves to the begin of the list. So the begin is read again, until nothing is new.
+    No step is empty. A session that changes meanwhile moves to the begin of the list. So the begin is read again, until
+    nothing is new.
     """
     if not isinstance(store, StoreViews):
-        yield await store.sessions(project=project)
+        if found := await store.sessions(project=project):
+            yield found
         return
     known, bound = set[str](), None
     while True:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from amplifier_core.storage import SessionRecord
+from amplifier_core.store_views import StoreViews
 from amplifier_foundation.operations.session_search import Wanted, find_sessions, search_sessions
+from amplifier_foundation.sessions.session_storage import SessionStorageAdapter
 from amplifier_storage_sqlite.store import SqliteStore
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -75,3 +78,27 @@ async def test_a_name_is_found_in_capitals_or_not_whatever_its_letters(store: Sq
     await store.create(SessionRecord("a", project="/p", name="Straße"))
     await store.create(SessionRecord("b", project="/p", name="Stras"))
     assert [each.session_id for each in await find_sessions(store, Wanted(name=name), 10)] == ["a"]
+
+
+class Small:
+    """A small storage, whose store shows no pages."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, Any] = {}
+
+    def save(self, session_id: str, transcript: list[dict[str, Any]], metadata: dict[str, Any]) -> None:
+        self.stored[session_id] = transcript, metadata
+
+    def load(self, session_id: str) -> Any:
+        return self.stored[session_id]
+
+    def exists(self, session_id: str) -> bool:
+        return session_id in self.stored
+
+
+async def test_a_search_since_a_time_in_an_empty_store_without_pages_finds_nothing() -> None:
+    store = SessionStorageAdapter(Small())
+    assert not isinstance(store, StoreViews)
+    assert (await search_sessions(store, Wanted(begin=BEGIN), 10, "needle")).records == []
+    await store.create(SessionRecord("first", project="/p", created=BEGIN, updated=BEGIN))
+    assert (await search_sessions(store, Wanted(["/q"], begin=BEGIN), 10, "needle")).records == []
