@@ -15,7 +15,7 @@ from .sessions import read_deliveries
 if TYPE_CHECKING:
     from amplifier_core.storage import Delivery, SessionRecord, SessionStore
 
-ASKED = 2_000
+ASKED = 200
 """Sessions whose deliveries are asked for one by one; those of more are found among all."""
 
 

@@ -36,6 +36,8 @@ class Stingy(SqliteStore):
         super().__init__(path, 5.0)
         self.given = Counter[str]()
         self.most = 0
+        self.asked = 0
+        """How often it was asked for deliveries."""
 
     def _note(self, records: Sequence[SessionRecord]) -> Sequence[SessionRecord]:
         self.given.update(each.session_id for each in records)
@@ -48,6 +50,10 @@ class Stingy(SqliteStore):
 
     async def session_page(self, **wanted: Any) -> Any:
         return self._note(await super().session_page(**wanted))
+
+    async def deliveries(self, **wanted: Any) -> Any:
+        self.asked += 1
+        return await super().deliveries(**wanted)
 
     async def sessions_below(self, session_id: str, *, limit: int | None = None) -> Any:
         return self._note(await super().sessions_below(session_id, limit=limit))
@@ -161,6 +167,11 @@ async def test_the_events_of_a_tree_are_those_of_its_sessions(store: Stingy) -> 
         await store.commit(claimed)
     records = [SessionRecord("one", event_id="e"), SessionRecord("other")]
     assert [each.session_id for each in await read_waking(store, records, "/p")] == ["one"]
+    store.asked = 0
+    many = [*records, *(SessionRecord(f"s{number}", event_id="e") for number in range(500))]
+    found = await read_waking(store, many, "/p")
+    assert "one" in {each.session_id for each in found}
+    assert store.asked == 1
 
 
 async def test_a_search_that_reads_messages_holds_a_page_of_sessions(
