@@ -185,6 +185,14 @@ def test_a_store_that_cannot_be_read_is_weak(capsys: pytest.CaptureFixture[str],
     assert fact.startswith(f"{path}: is empty: no store is that small. Go back to a backup")
 
 
+def test_events_of_a_store_that_is_not_there_are_not_looked_for(
+    capsys: pytest.CaptureFixture[str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_BLOCK_PLUGINS", "acp")  # its try opens the store
+    assert find_store(capsys)[0][0] == "off"
+    assert not (home / "amplifier.db").exists()
+
+
 def test_a_full_disk_is_weak(capsys: pytest.CaptureFixture[str], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkup, "LEAST_FREE", shutil.disk_usage(home).free * 2)
     find_store(capsys)  # the try of amplifier acp makes it
