@@ -124,7 +124,12 @@ def test_one_of_the_bundle_here_is_paused_before_it_starts(
     assert capsys.readouterr().err == "echo/asked is paused\n"
     store = open_sqlite({"folder": home})
     assert asyncio.run(read_wish(store, project_of(project), "echo/asked")) == "paused"
+    assert invoke(["trigger", "list"]) == exits.OK
+    assert "\nasked (paused) " in capsys.readouterr().out
     assert invoke(["resume", "asked"]) == exits.OK
+    assert invoke(["trigger", "list"]) == exits.OK
+    assert "\nasked  " in capsys.readouterr().out
+    capsys.readouterr()
     assert asyncio.run(read_wish(store, project_of(project), "echo/asked")) == "running"
     asyncio.run(save_wish(store, project_of(project), "echo/asked", "stopped"))
     for command in ("pause", "resume"):

@@ -64,7 +64,7 @@ async def list_(ctx: click.Context, bundle_path: str | None, as_json: bool) -> N
     headings = ("TRIGGER", "CONFIG", "NEXT FIRE", "LAST EVENT", "WAITING", "AT WORK", "LAG", "DONE", "DROPPED", "DEAD")
     cells = [
         (
-            row["background_session"],
+            f"{row['background_session']} (paused)" if row["paused"] else row["background_session"],
             f"{row['trigger']} at {row['url']}" if row["url"] else row["trigger"],
             json.dumps(row["config"], ensure_ascii=False) if row["config"] else "-",
             row["next_fire"] or "-",
@@ -113,18 +113,19 @@ async def _list_triggers(store: DurableStore, plugins: Plugins, bundle: Bundle, 
     counts = _by_declaration(await store.delivery_counts(project=project))
     for session in bundle.background_sessions:
         queue = queue_key(bundle.name, session.name)
-        stopped = await read_wish(store, project, queue) == "stopped"
+        wish = await read_wish(store, project, queue)
+        known = {"background_session": session.name, "paused": wish == "paused"}
         for each in declared_in(bundle, session):
             await enter_loop()
             url = await find_url(each, project=project, plugins=plugins, store=store)
-            about = {"background_session": session.name, "trigger": each.config.module, "url": url or None}
+            about = {**known, "trigger": each.config.module, "url": url or None}
             config = redact_all(each.config.config)
             coming = await next_fire(each, now, project=project, plugins=plugins, store=store)
-            fires = None if stopped else coming
+            fires = None if wish == "stopped" else coming
             rows.append({**about, "config": config, **_counts(fires, counts.get(each.key), now)})
         by_hand = counts.get(f"{queue}/{MANUAL}")
         if by_hand is not None:
-            about = {"background_session": session.name, "trigger": "by hand", "url": None}
+            about = {**known, "trigger": "by hand", "url": None}
             rows.append({**about, "config": {}, **_counts(None, by_hand, now)})
     return rows
 
