@@ -192,10 +192,8 @@ def print_session(record: SessionRecord, messages: Sequence[Message], start: int
             out.print(value, markup=False)
     print_messages(messages, start)
     if start:
-        total, all_of_it = (
-            start + len(messages),
-            f"amplifier session show {record.session_id} -n {start + len(messages)}",
-        )
+        total = start + len(messages)
+        all_of_it = f"amplifier session show {record.session_id} -n {total}"
         click.echo(f"The last {len(messages):,} of {total:,} messages are shown. See all: {all_of_it}", err=True)
 
 
