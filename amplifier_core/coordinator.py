@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from inspect import getattr_static
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from .cancellation import CancellationToken, as_failure
@@ -30,7 +31,7 @@ _SINGLE = ("orchestrator", "context", "module-source-resolver")
 _MANY = ("providers", "tools", "triggers")
 _DESCRIPTION = (("input_schema", Mapping, "a mapping, a JSON Schema"), ("description", str, "a text"))
 """The attributes of a tool that a model sees; it may lack them, or make them when they are asked for."""
-_PLAIN = (str, bytes, int, float, list, tuple, set, dict)
+_PLAIN = (str, bytes, int, float, list, tuple, set, dict, FunctionType)
 
 CLEANUP_TIME_LIMIT = 30.0
 """The most seconds for one clean-up of a module."""

@@ -51,9 +51,7 @@ def check_tool_description(tool: Any) -> None:
     for name in ("name", "description"):
         text = getattr(tool, name, None)
         require(isinstance(text, str) and bool(text.strip()), f"a tool's {name} must be a text, not {text!r}")
-    told = (
-        f"a tool's name must be 1 to 64 letters from A to z, digits, _ and -: services of models refuse {tool.name!r}"
-    )
+    told = f"a tool's name must be 1 to 64 letters of a-z, digits, _ and -: services of models refuse {tool.name!r}"
     require(_NAME.fullmatch(tool.name) is not None, told)
     schema = getattr(tool, "input_schema", {})
     require(isinstance(schema, dict), f"input_schema must be a dict with a JSON Schema, not {type(schema).__name__}")

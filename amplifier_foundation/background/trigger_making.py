@@ -134,8 +134,10 @@ async def _mount_trigger(
 
 
 async def stop_trigger(trigger: TriggerSource) -> None:
-    """Stop a trigger; a failing or hanging one is logged and left."""
+    """Stop a trigger, if it has a `stop`; a failing or hanging one is logged and left."""
     name = type(trigger).__name__
+    if not hasattr(trigger, "stop"):
+        return
     try:
         if isinstance(stopping := start(trigger.stop()), Waiting):
             await finish(stopping, STOP_TIME_LIMIT, "its stop", f"trigger {name}")

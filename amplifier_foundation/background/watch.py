@@ -283,7 +283,8 @@ class Watch:
 
     async def stand_by(self) -> None:
         """Let the trigger say that its background session is stopped, if it has a `stand_by`, until `stop`."""
-        await run_apart(self._stand_by(), f"stand_by of trigger {self.name}", CLEANUP)
+        with suppress(Exception):  # it cancels itself: the others stand by all the same
+            await run_apart(self._stand_by(), f"stand_by of trigger {self.name}", CLEANUP)
 
     async def _stand_by(self) -> None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from os import PathLike
+from pathlib import PurePath
 from types import NoneType
 
 from amplifier_core.errors import TriggerError
@@ -14,7 +14,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "type": (TriggerType,),
     "timestamp": (datetime,),
     "data": (Mapping,),
-    "file_path": (str, PathLike, NoneType),
+    "file_path": (str, PurePath, NoneType),
     "state": (Mapping, NoneType),
     "state_changes": (Mapping, NoneType),
 }

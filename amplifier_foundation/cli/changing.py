@@ -43,7 +43,7 @@ def change_background_session(verb: Verb, name: str) -> list[Changed]:
     Those of this folder come first, then those of others, on this host and on others. `pause` and `resume` hold from
     the next `up` on for one of the bundle here, while nothing runs this folder. Raises `NothingRuns`,
     `NoSuchBackgroundSession`, `SessionConflict` for several to choose from, and the errors of a bundle here that cannot
-    be loaded then.
+    be loaded, where nothing runs.
     """
     from ..sessions.lock import running_owner
     from ..sessions.storages import DEFAULT_STORAGE
@@ -84,13 +84,17 @@ async def _change_declared(ctx: click.Context, verb: Verb, name: str) -> Changed
     from ..background.keys import queue_key
     from ..background.lifecycle import read_wish, save_wish
     from ..paths import project_of
-    from ..sessions.lock import running_owner
+    from ..sessions.lock import running_owner, running_owners
 
     plugins = plugins_of(ctx)
     try:
         bundle = await load_bundle_at(choose_bundle(None, read_settings_here()), plugins, runs=False)
     except BundleNotFoundError:
         return None
+    except AmplifierError:
+        if running_owners():  # the one that is meant may run elsewhere
+            return None
+        raise
     project = project_of(bundle.base_path)
     queues = [queue_key(bundle.name, each.name) for each in bundle.background_sessions]
     queue = next((each for each in queues if name in (each, each.rpartition("/")[2])), None)

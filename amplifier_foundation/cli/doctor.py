@@ -41,8 +41,8 @@ def doctor(ctx: click.Context, only: str | None, as_json: bool) -> None:
     if only is not None and only not in plugins.registry_of("checkup"):
         raise click.UsageError(f"no package offers the check '{only}'. Install it with: pip install amplifier-{only}")
     findings = list(check_plugins(plugins, only)) if only is not None else [*find_all(plugins), *_check_packages()]
-    is_readable = not any(each.part == "store" and each.state != "ok" for each in findings)
-    if only is None and failure is None and is_readable:  # a look for events makes a store that is not there
+    is_missing = any(each.part == "store" and each.state == "off" for each in findings)
+    if only is None and failure is None and not is_missing:  # a look for events makes a store that is not there
         findings += run_async(_check_events(ctx))
     if as_json:
         print_json("doctor/1", dump(findings))

@@ -11,43 +11,65 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from amplifier_core.plugin_guard import STDERR, STDOUT
 
-from .log_lines import PresentStderr
-from .streams import WaitingFile, open_waiting
+from .streams import WholeFile, open_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Diverted(PresentStderr):
-    """What modules get as stdout. No print of theirs fails, and nothing that they do to it reaches stderr itself."""
+class Diverted(io.TextIOBase):
+    """What modules get as stdout: it writes to stderr as that is at the moment, above a live view.
+
+    No print of theirs fails, and nothing that they do to it reaches stderr itself.
+    """
 
     def write(self, text: str) -> int:
         """Write a text where stderr takes it."""
-        with suppress(OSError):
-            super().write(text)
+        with suppress(OSError, ValueError):
+            sys.stderr.write(text)
         return len(text)
 
     def flush(self) -> None:
         """Write what waits."""
-        with suppress(OSError, ValueError):  # a module may have closed the buffer
-            self.buffer.flush()
-        with suppress(OSError):
-            super().flush()
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
 
     def close(self) -> None:
         """Close nothing: stderr belongs to the program."""
 
-    def detach(self) -> io.BufferedWriter:
+    def fileno(self) -> int:
+        """Return the descriptor of stderr."""
+        return sys.stderr.fileno()
+
+    def isatty(self) -> bool:
+        """Return whether stderr is a terminal."""
+        return sys.stderr.isatty()
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The encoding of stderr."""
+        return sys.stderr.encoding
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        """What stderr does with characters that it cannot write."""
+        return sys.stderr.errors
+
+    def reconfigure(self, **options: Any) -> None:
+        """Change nothing."""
+
+    def detach(self) -> Any:
         """Return the buffer."""
         return self.buffer
 
     @cached_property
-    def buffer(self) -> io.BufferedWriter:
-        """A buffer of its own."""
-        return io.BufferedWriter(WaitingFile(STDERR, "wb", closefd=False))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(sys.stderr, name)
+    def buffer(self) -> WholeFile:
+        """A file of its own, which writes at once."""
+        return WholeFile(STDERR, "wb", closefd=False)
 
 
 _kept: list[TextIO] = []
@@ -100,4 +122,4 @@ def _take_descriptor(stdout: TextIO) -> TextIO | None:
     except OSError:  # stderr is closed
         os.close(kept)
         return None
-    return open_waiting(WaitingFile(kept, "wb"), stdout)
+    return open_waiting(kept, stdout)

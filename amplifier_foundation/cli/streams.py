@@ -7,18 +7,24 @@ import sys
 from select import select
 from typing import Any, TextIO
 
+_replaced: list[TextIO] = []
+"""The streams in whose place others are: their end would close the files."""
+
 
 class WaitingFile(io.FileIO):
     """A file that waits for room also where the other side of a pipe has set `O_NONBLOCK`."""
 
-    stream: TextIO | None = None
-    """The stream in whose place it is: its end may close the file."""
-
-    def write_some(self, data: Any) -> int:
+    def write(self, data: Any, /) -> int:
         """Write some bytes at least; return their number. Raises `OSError`."""
         while (written := super().write(data)) is None:  # so it says that there is no room
             select((), (self,), ())
         return written
+
+
+class WholeFile(WaitingFile):
+    """A file that writes all, for a stream without a buffer."""
+
+    write_some = WaitingFile.write
 
     def write(self, data: Any, /) -> int:
         """Write all; return the number of bytes. Raises `OSError`."""
@@ -29,14 +35,13 @@ class WaitingFile(io.FileIO):
         return written
 
 
-def open_waiting(file: WaitingFile, like: TextIO) -> TextIO:
-    """Return a stream that writes text to the file, with the buffers of the stream `like`."""
+def open_waiting(descriptor: int, like: TextIO, *, closefd: bool = True) -> TextIO:
+    """Return a stream that writes text to a file, with the buffers of the stream `like`."""
     if isinstance(like, io.TextIOWrapper) and like.write_through:  # as with PYTHONUNBUFFERED
-        whole: Any = file
+        whole: Any = WholeFile(descriptor, "wb", closefd=closefd)
         return io.TextIOWrapper(whole, like.encoding, like.errors, write_through=True)
-    return io.TextIOWrapper(
-        io.BufferedWriter(file), like.encoding, like.errors, line_buffering=bool(like.line_buffering)
-    )
+    buffer = io.BufferedWriter(WaitingFile(descriptor, "wb", closefd=closefd))
+    return io.TextIOWrapper(buffer, like.encoding, like.errors, line_buffering=bool(like.line_buffering))
 
 
 def wait_for_readers() -> None:
@@ -45,6 +50,5 @@ def wait_for_readers() -> None:
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):
             stream.flush()
-            file = WaitingFile(stream.fileno(), "wb", closefd=False)
-            file.stream = stream
-            setattr(sys, name, open_waiting(file, stream))
+            _replaced.append(stream)
+            setattr(sys, name, open_waiting(stream.fileno(), stream, closefd=False))

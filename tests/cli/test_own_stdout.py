@@ -154,7 +154,9 @@ def set_tool(modules: Path, body: str) -> None:
     [
         "sys.stdout = io.TextIOWrapper(sys.stdout.detach(), encoding='utf-8'); print('printed')",
         "wrapped = io.TextIOWrapper(sys.stdout.buffer); wrapped.write('printed'); del wrapped; gc.collect()",
-        "sys.stdout.buffer.write(b'printed'); sys.stdout.flush(); sys.stdout.close()",
+        "sys.stdout.buffer.write(b'printed'); sys.stdout.close()",
+        "sys.stdout.reconfigure(encoding='ascii', errors='strict'); print('printed'); print('ü', file=sys.stderr)",
+        "sys.stdout.writelines(['printed'])",
     ],
 )
 def test_what_a_module_does_to_stdout_does_not_reach_stderr_itself(body: str, modules: Path) -> None:
@@ -167,7 +169,7 @@ def test_what_a_module_does_to_stdout_does_not_reach_stderr_itself(body: str, mo
 
 
 def test_no_print_of_a_tool_fails_where_stderr_takes_nothing(modules: Path) -> None:
-    set_tool(modules, "print('printed', flush=True)")
+    set_tool(modules, "print('printed', flush=True); sys.stdout.writelines(['printed'])")
     with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
         process = forks.Popen(["run", "--jsonl", "talk"], stdout=subprocess.PIPE, stderr=full, text=True)
         out, _ = process.communicate(timeout=120)
@@ -182,3 +184,8 @@ def test_prints_come_at_once_without_buffers(modules: Path) -> None:
     pipe, program = subprocess.PIPE, [sys.executable, "-m", "amplifier_foundation", "run", "talk"]
     done = subprocess.run(program, env=environ, stdout=pipe, stderr=subprocess.STDOUT, text=True, timeout=120)
     assert "AB\nCD\ndone\n" in done.stdout
+
+
+def test_what_modules_write_as_bytes_comes_at_once(modules: Path) -> None:
+    set_tool(modules, "sys.stdout.buffer.write(b'first, '); print('second')")
+    assert "first, second\n" in forks.run(["run", "talk"]).stderr

@@ -253,6 +253,7 @@ async def test_a_name_that_is_no_string_is_refused(coordinator: ModuleCoordinato
         ("input_schema", "none", "input_schema must be a mapping, a JSON Schema, not str"),
         ("input_schema", ["path"], "input_schema must be a mapping, a JSON Schema, not list"),
         ("description", 7, "description must be a text, not int"),
+        ("description", lambda self: "a forgotten property", "description must be a text, not function"),
     ],
 )
 async def test_a_tool_that_cannot_be_described_to_a_model_is_refused_with_its_name(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,7 +43,7 @@ class Settings:
     """Seconds until waiting spans are exported."""
     metric_interval: float = 60.0
     """Seconds between two exports of metrics."""
-    flush_timeout: float = 2.0
+    flush_timeout: float = field(default=2.0, compare=False)
     """Seconds that the end of a process waits for the collector."""
 
     @property
@@ -78,7 +78,10 @@ def make_model() -> type[BaseModel]:
         ] = None
 
         flush_timeout: Annotated[
-            float, Field(strict=False, gt=0, description="Seconds that the end of a process waits for the collector.")
+            float,
+            Field(
+                strict=False, gt=0, le=3600, description="Seconds that the end of a process waits for the collector."
+            ),
         ] = 2.0
 
         @field_validator("endpoint")
@@ -134,7 +137,7 @@ def read_environment(config: Mapping[str, Any], environ: Mapping[str, str] | Non
         batch_size=int(_read_number(environ, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)),
         delay=_read_number(environ, "OTEL_BSP_SCHEDULE_DELAY", 5000) / 1000,
         metric_interval=_read_number(environ, "OTEL_METRIC_EXPORT_INTERVAL", 60_000) / 1000,
-        flush_timeout=float(config.get("flush_timeout", Settings.flush_timeout)),
+        flush_timeout=float(config.get("flush_timeout", 2.0)),
     )
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.errors import AmplifierError
+
 from .bubblewrap import Bubblewrap
 from .contracts import Run, find_bash
 from .landlock import Landlock
@@ -26,7 +28,7 @@ _testing = Lock()
 _SECONDS = 30
 
 
-class NoSandbox(Exception):
+class NoSandbox(AmplifierError):
     """No sandbox can run here; the text says what to install."""
 
 

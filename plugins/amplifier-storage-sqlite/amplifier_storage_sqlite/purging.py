@@ -37,7 +37,7 @@ _OVER = {
     "received": "sequence < :first AND at < :old",
     "events": "sequence < :first ORDER BY sequence",
 }
-"""What is deleted of each table, in this order: an event is there as long as its id among the received ones."""
+"""What is deleted of each table, in this order: the ids of events that are gone are found by their sequences."""
 
 
 async def purge(writer: Writer, reader: Reader, before: int, event_bytes: int) -> Purged:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import resource
 import socket
 from collections import Counter
@@ -47,7 +48,7 @@ async def start_server(application: ASGIApp, bound: socket.socket, **options: An
         proxy_headers=False,
         server_header=False,
         date_header=False,
-        backlog=_bound(BACKLOG, 16),
+        backlog=int(min(BACKLOG, _share_of_files(16))),
         **options,
     )
     server = uvicorn.Server(config)
@@ -75,10 +76,10 @@ async def stop_server(server: uvicorn.Server, bound: socket.socket) -> None:
     await asyncio.sleep(0)  # the loop closes their sockets in its next turn
 
 
-def _bound(most: int, part: int) -> int:
-    """Return `most`, or one part in `part` of the files that the process may open, if that is less."""
+def _share_of_files(part: int) -> float:
+    """Return one part in `part` of the files that the process may open."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return most if files == resource.RLIM_INFINITY else max(1, min(most, files // part))
+    return math.inf if files == resource.RLIM_INFINITY else max(1, files // part)
 
 
 _open: set[asyncio.Protocol] = set()
@@ -103,7 +104,7 @@ class _Connection(H11Protocol):
         _open.add(self)
         if len(self.connections) > MOST_CONNECTIONS:
             self._make_room(self.connections)
-        elif len(_open) > _bound(MOST_CONNECTIONS, 4):
+        elif len(_open) > _share_of_files(4):
             self._make_room(_open)
         self._limit_head()
 
