@@ -235,6 +235,7 @@ def test_a_worker_for_once_handles_what_waits_and_ends(site: Site) -> None:
 def test_the_work_of_a_host_that_is_gone_is_adopted(site: Site) -> None:
     site.lease = 30
     gone = site.start("web1", "up")
+    site.until(lambda: bool(site.data("web2", "session", "list", "--all")))  # its open session is stored
     gone.kill()
     gone.wait()
     site.running.clear()

@@ -89,7 +89,7 @@ def test_a_view_is_for_everybody(view: View, page: Page, place: tuple[Served, Fi
     assert page.locator(CONTROLS).evaluate_all(OUT_OF_REACH) == []
     served.run(served.store.emit(SessionEvent("work:done", {})))
     page.wait_for_function("event => document.documentElement.dataset.live === 'yes'")
-    assert page.evaluate(MOVES) < 0.05
+    assert page.evaluate(MOVES) <= 0.1  # the most that counts as good: https://web.dev/articles/cls
     assert page.evaluate("window.hacked") is None
     assert page.locator("img[src*='example.org'], script:not([src])").count() == 0
     page.set_viewport_size({"width": 390, "height": 800})
