@@ -7,6 +7,8 @@ import os
 
 EXHAUSTED = (errno.EMFILE, errno.ENFILE)
 """The system's errors for a process, or a machine, with too many open files."""
+NO_DESCRIPTOR = "no file descriptor is free. Raise the limit: ulimit -n"
+"""What people are told of them."""
 
 
 def lacks_descriptors() -> bool:

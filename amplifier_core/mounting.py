@@ -96,8 +96,9 @@ class Mounting:
             except (Exception, SystemExit, asyncio.CancelledError) as raised:
                 if not isinstance(error := as_failure(raised), Exception):
                     raise
-                logger.warning("on_session_ready of module '%s' failed: %s", module_id, _describe(error))
-                failure = {"module_id": module_id, "error": _describe(error)}
+                text = _describe(error)
+                logger.warning("on_session_ready of module '%s' failed: %s", module_id, text)
+                failure = {"module_id": module_id, "error": text}
                 self._untold.append((events.MODULE_ON_SESSION_READY_FAILED, failure))
         self._coordinator.mounting = ""
         return self._untold

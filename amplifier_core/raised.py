@@ -25,9 +25,13 @@ def describe_raised(error: BaseException, module: Any = None) -> str:
     """
     if isinstance(error, AmplifierError) and str(error):
         return str(error)
+    return describe_at(error, find_place(error, module))
+
+
+def describe_at(error: BaseException, place: str) -> str:
+    """Return the class and the text of an error, and its place, if it has one, in parentheses."""
     name = type(error).__name__
     text = f"{name}: {error}" if str(error) else name
-    place = find_place(error, module)
     return f"{text} ({place})" if place else text
 
 
@@ -65,7 +69,7 @@ def note_origin(error: Exception, mounted: Mapping[str, Any]) -> None:
     for title, module in found:
         if title != "orchestrator" or not (isinstance(error, _FOR_PEOPLE) or type(error) is LookupError):
             with suppress(AttributeError):  # a class with slots
-                error.amplifier_origin = (title, find_place(error, module))  # type: ignore[attr-defined]
+                error.amplifier_origin = (title, find_place(error, module))  # type: ignore[attr-defined]  # ours
 
 
 def find_origin(error: BaseException) -> tuple[str, str]:

@@ -16,12 +16,12 @@ from amplifier_core.errors import SessionNotFound, StoreUnavailable
 from amplifier_core.frozen import frozen
 from amplifier_core.storage import StoreAdministration
 from amplifier_core.store_administration import compactions
-from amplifier_core.store_views import StoreViews
 
 from ..documents.sizes import size_of
 from ..sessions.lineage import read_below
 from ..sessions.lock import holder_of
 from ..sessions.presence import KEY, as_it_is
+from ..sessions.store_views import read_in_steps
 from .store_upkeep import back_up_if_due
 from .tasks import run_beside
 
@@ -58,7 +58,7 @@ LEFT_ALONE = timedelta(days=10)
 AT_ONCE = 50
 """Sessions deleted at once: other writers wait no longer than for these."""
 READ = 1_000
-"""Sessions, or ids of expired ones, that are read at a time."""
+"""Ids of expired sessions that are read at a time."""
 NAMED = 3
 """Kinds of data named by a warning, the largest."""
 
@@ -147,31 +147,15 @@ async def find_disposable(
     A store that shows pages is read in steps, and what is not needed is let go of: whole records of many sessions take
     hundreds of megabytes.
     """
-    found: dict[str, SessionRecord] = {}
+    found: list[SessionRecord] = []
     for project in [None] if projects is None else set(projects):
-        page = await _read_page(store, project, ())
-        while page:
+        async for page in read_in_steps(store, project):
             for each in page:
                 if keep or before is None or each.updated < before:
                     process = {KEY: each.metadata[KEY]} if KEY in each.metadata else {}
-                    found[each.session_id] = replace(each, config={}, metadata=process)
-            page = await _read_page(store, project, page)
-    chosen = disposable(found.values(), before=before, keep=keep, needed=needed)
+                    found.append(replace(each, config={}, metadata=process))
+    chosen = disposable(found, before=before, keep=keep, needed=needed)
     return [replace(each, metadata={}) for each in chosen]
-
-
-async def _read_page(
-    store: SessionStore, project: str | None, last: Sequence[SessionRecord]
-) -> Sequence[SessionRecord]:
-    """Return the sessions after those of the `last` page; all at once of a store that shows no pages."""
-    if not isinstance(store, StoreViews):
-        return [] if last else await store.sessions(project=project)
-    if not last:
-        return await store.session_page(project=project, limit=READ)
-    for each in reversed(last):
-        with suppress(SessionNotFound):  # deleted meanwhile: the one before it ends the page
-            return await store.session_page(project=project, before=each.session_id, limit=READ)
-    return []
 
 
 @asynccontextmanager

@@ -50,12 +50,12 @@ class Diverted(io.TextIOBase):
         return True
 
     @property
-    def encoding(self) -> str:  # type: ignore[override]
+    def encoding(self) -> str:  # type: ignore[override]  # an attribute there
         """The encoding of stderr."""
         return sys.stderr.encoding
 
     @property
-    def errors(self) -> str | None:  # type: ignore[override]
+    def errors(self) -> str | None:  # type: ignore[override]  # an attribute there
         """What stderr does with characters that it cannot write."""
         return sys.stderr.errors
 

@@ -57,7 +57,7 @@ def describe_failure(error: BaseException, session: AmplifierSession | None = No
     and of the module that raised it.
     """
     from amplifier_core.errors import AmplifierError, NoProviderMounted
-    from amplifier_core.raised import find_origin
+    from amplifier_core.raised import describe_at, find_origin
     from amplifier_core.utils.secrets import redact_text
 
     problem = find_provider_error(error)
@@ -66,8 +66,7 @@ def describe_failure(error: BaseException, session: AmplifierSession | None = No
         return redact_text(f"{error}{remedy}")
     if problem is None:
         title, place = find_origin(error)
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        text = f"{text} ({place})" if place else text
+        text = describe_at(error, place)
         return redact_text(f"{title}: {text}" if title else text)
     if problem.remedy is None:
         problem.remedy = _choose_remedy(problem, _find_variables(problem, session))

@@ -14,7 +14,7 @@ import platform
 import re
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import SessionConflict, StoreConflict, StoreDamaged
@@ -77,11 +77,10 @@ def _read_host(home: Path) -> str:
     host = f"{name or 'host'}-{os.urandom(4).hex()}"
     with suppress(FileNotFoundError):
         return _checked_host(path)
+    from ..documents.files import replace_file  # not at import: a data folder gets its id once
+
     draft = path.with_name(f"host.{host}")
-    with open(draft, "x", encoding="ascii", opener=partial(os.open, mode=0o600)) as file:
-        file.write(host)
-        file.flush()
-        os.fsync(file.fileno())  # else a power cut may leave an empty file
+    replace_file(draft, host.encode("ascii"), 0o600)  # durable: a power cut leaves no empty file
     with suppress(FileExistsError):  # another process was faster
         path.hardlink_to(draft)
     draft.unlink()

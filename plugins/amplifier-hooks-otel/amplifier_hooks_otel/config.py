@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 NAME = "hooks-otel"
 DEFAULT_ENDPOINT = "http://localhost:4318"
 DEFAULT_SERVICE = "amplifier"
+FLUSH_TIMEOUT = 2.0
 _RATIOS = ("traceidratio", "parentbased_traceidratio")
 _OFF = ("always_off", "parentbased_always_off")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -43,7 +44,7 @@ class Settings:
     """Seconds until waiting spans are exported."""
     metric_interval: float = 60.0
     """Seconds between two exports of metrics."""
-    flush_timeout: float = field(default=2.0, compare=False)
+    flush_timeout: float = field(default=FLUSH_TIMEOUT, compare=False)
     """Seconds that the end of a process waits for the collector."""
 
     @property
@@ -82,7 +83,7 @@ def make_model() -> type[BaseModel]:
             Field(
                 strict=False, gt=0, le=3600, description="Seconds that the end of a process waits for the collector."
             ),
-        ] = 2.0
+        ] = FLUSH_TIMEOUT
 
         @field_validator("endpoint")
         @classmethod
@@ -137,7 +138,7 @@ def read_environment(config: Mapping[str, Any], environ: Mapping[str, str] | Non
         batch_size=int(_read_number(environ, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)),
         delay=_read_number(environ, "OTEL_BSP_SCHEDULE_DELAY", 5000) / 1000,
         metric_interval=_read_number(environ, "OTEL_METRIC_EXPORT_INTERVAL", 60_000) / 1000,
-        flush_timeout=float(config.get("flush_timeout", 2.0)),
+        flush_timeout=float(config.get("flush_timeout", FLUSH_TIMEOUT)),
     )
 
 

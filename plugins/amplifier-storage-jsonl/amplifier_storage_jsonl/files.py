@@ -11,7 +11,7 @@ import os
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from amplifier_core.descriptors import EXHAUSTED
+from amplifier_core.descriptors import EXHAUSTED, NO_DESCRIPTOR
 from amplifier_core.errors import StoreDamaged, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def unavailable(path: Path | str, error: OSError) -> StoreUnavailable:
     if error.errno in _FULL:
         what = f"cannot be written ({error.strerror}); what was acknowledged is kept. Free some space and try again"
     elif error.errno in EXHAUSTED:
-        what = "cannot be opened: no file descriptor is free. Raise the limit: ulimit -n"
+        what = f"cannot be opened: {NO_DESCRIPTOR}"
     else:
         what = f"cannot be used ({error.strerror or error}). Check that you may write the file and its folder"
     return StoreUnavailable(path, what)

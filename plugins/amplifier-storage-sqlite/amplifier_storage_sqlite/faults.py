@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from json import JSONDecodeError
 from typing import TYPE_CHECKING
 
-from amplifier_core.descriptors import EXHAUSTED, lacks_descriptors
+from amplifier_core.descriptors import EXHAUSTED, NO_DESCRIPTOR, lacks_descriptors
 from amplifier_core.errors import StoreDamaged, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ SHARED_MEMORY = 32 * 1024
 """Bytes of the file beside a log."""
 _PERMISSIONS = "Check that you may write the file and its folder"
 _FULL = "the disk is full; what was acknowledged is kept. Free some space and try again"
-_EXHAUSTED = "cannot be opened: no file descriptor is free. Raise the limit: ulimit -n"
+_EXHAUSTED = f"cannot be opened: {NO_DESCRIPTOR}"
 _LOCKED = "is locked by another process. Try again when that one has finished"
 _UNAVAILABLE = {
     sqlite3.SQLITE_BUSY: _LOCKED,

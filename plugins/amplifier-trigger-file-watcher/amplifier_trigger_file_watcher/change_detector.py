@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from amplifier_core.descriptors import lacks_descriptors
+from amplifier_core.descriptors import NO_DESCRIPTOR, lacks_descriptors
 from amplifier_core.errors import TriggerError
 
 from .debounce import Debounce
@@ -222,7 +222,7 @@ class ChangeDetector:
 def explain(error: OSError, folder: Path) -> str:
     """Return the reason why a folder cannot be watched, and the remedy."""
     if lacks_descriptors():  # the kernel has the same error for its limit of inotify
-        return f"{folder} cannot be watched: no file descriptor is free. Raise the limit: ulimit -n"
+        return f"{folder} cannot be watched: {NO_DESCRIPTOR}"
     if error.errno not in LIMITS:
         return f"{folder} cannot be watched: {error.strerror or error}"
     limit, enough, otherwise = LIMITS[error.errno]

@@ -490,7 +490,7 @@ async def test_a_trigger_may_yield_a_path_and_have_no_stop(
             """Take anything."""
 
         async def watch(self) -> AsyncIterator[TriggerEvent]:
-            yield TriggerEvent(TriggerType.FILE_CHANGE, "small", file_path=tmp_path / "a.txt")  # type: ignore[arg-type]
+            yield TriggerEvent(TriggerType.FILE_CHANGE, "small", file_path=tmp_path / "a.txt")  # type: ignore[arg-type]  # an author may
             await asyncio.Event().wait()
 
     class Offers:

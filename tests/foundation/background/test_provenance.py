@@ -152,7 +152,7 @@ async def test_of_many_forks_the_last_ones_are_told_and_that_there_are_more(stor
     for number in range(BELOW + 20):
         moment = NOW + timedelta(seconds=number)
         about = {"parent_id": "source", "fork_of": "source", "created": moment, "updated": moment}
-        await store.create(SessionRecord(f"fork-{number}", project=PROJECT, **about))  # type: ignore[arg-type]
+        await store.create(SessionRecord(f"fork-{number}", project=PROJECT, **about))  # type: ignore[arg-type]  # of several types
     source = await explain(store, "source")
     assert source.open
     assert [link.key for link in source.caused] == [f"fork-{number}" for number in range(20, BELOW + 20)]
@@ -164,7 +164,7 @@ async def test_a_fork_is_told_among_many_later_sessions_of_events(store: Durable
     for number in range(BELOW + 20):
         moment = NOW + timedelta(seconds=number)
         about = {"parent_id": "source", "event_id": f"e{number}" if number else None, "updated": moment}
-        await store.create(SessionRecord(f"made-{number}", project=PROJECT, **about))  # type: ignore[arg-type]
+        await store.create(SessionRecord(f"made-{number}", project=PROJECT, **about))  # type: ignore[arg-type]  # of several types
     source = await explain(store, "source")
     assert ([link.key for link in source.caused], source.open) == (["made-0"], False)
 

@@ -19,7 +19,6 @@ from amplifier_core.store_views import StoreViews
 from amplifier_core.testing import MemoryStore, VirtualClock
 from amplifier_core.testing.shared_memory_store import SharedMemoryStore
 from amplifier_foundation import Bundle
-from amplifier_foundation.background import retention
 from amplifier_foundation.background.retention import (
     OVER_FOR,
     PURGE_EVERY,
@@ -32,6 +31,7 @@ from amplifier_foundation.background.retention import (
     retention_in,
 )
 from amplifier_foundation.background.up import run_background
+from amplifier_foundation.sessions import store_views
 from amplifier_foundation.sessions.lock import session_lock
 from amplifier_foundation.sessions.presence import this_process
 from amplifier_foundation.settings import read_settings
@@ -84,13 +84,13 @@ async def test_disposable_sessions_are_read_in_steps_and_kept_without_what_is_la
         await store.create(aged(days, project=project, metadata={"large": "x" * 100}, config={"session": {}}))
     at_work = {"status": "running", "metadata": {"process": this_process(), "large": "x"}}
     await store.create(replace(aged(20, project="/a"), **at_work))
-    monkeypatch.setattr(retention, "READ", 2)
+    monkeypatch.setattr(store_views, "STEP", 2)
     before = NOW - timedelta(days=4)
     everything = await store.sessions()
     for projects in (None, {"/a"}, {"/a", "/b"}):
         records = [each for each in everything if projects is None or each.project in projects]
         for rules in ({"before": before}, {"before": None, "keep": 3}, {"before": before, "keep": 7, "needed": {"s9"}}):
-            found = await find_disposable(store, projects, **rules)  # type: ignore[arg-type]
+            found = await find_disposable(store, projects, **rules)  # type: ignore[arg-type]  # of several types
             assert [each.session_id for each in found] == chosen(*records, **rules)
             assert not any(each.metadata or each.config for each in found)
     pages: list[int] = []
