@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_core import load_plugins
+from amplifier_core import StoreDamaged, load_plugins
 from amplifier_foundation import Activity, load_bundle, open_inbox
 from amplifier_foundation.background.up import Control, Up, run_background
 from amplifier_foundation.cli import invoke
@@ -187,12 +187,20 @@ class Running:
         self.control = control
         self.told: list[tuple[str, str]] = []
         self.stop_asked = asyncio.Event()
+        self.is_store_damaged = False
         self._changed = asyncio.Event()
 
     def see(self, activity: Activity) -> None:
         """Note what happened."""
         self.told.append((activity.name, activity.kind))
         self._changed.set()
+
+    def damage_store(self, home: Path) -> None:
+        """Overwrite pages of the store of this process, whose end may or may not read them."""
+        self.is_store_damaged = True
+        with (home / "amplifier.db").open("r+b") as file:
+            file.seek(4096)
+            file.write(b"\xff" * 4096 * 10)
 
     async def until(self, queue: str, kind: str, *, count: int = 1) -> None:
         """Return when this has happened so often."""
@@ -214,11 +222,15 @@ async def running(background: Path) -> AsyncIterator[Running]:
         for each in seen:
             each.see(activity)
 
-    async with run_background([bundle], store, plugins, observer=observe, control=control) as [up]:
-        seen.append(Running(up, control))
-        control.asked_to_stop = seen[0].stop_asked.set
-        yield seen[0]
-        (background.parent / "go").touch()
+    try:
+        async with run_background([bundle], store, plugins, observer=observe, control=control) as [up]:
+            seen.append(Running(up, control))
+            control.asked_to_stop = seen[0].stop_asked.set
+            yield seen[0]
+            (background.parent / "go").touch()
+    except StoreDamaged:
+        if not seen[0].is_store_damaged:
+            raise
     await store.close()
 
 

@@ -138,12 +138,6 @@ def test_one_of_the_bundle_here_is_paused_before_it_starts(
     asyncio.run(store.close())
 
 
-def damage(path: Path) -> None:
-    with path.open("r+b") as file:
-        file.seek(4096)
-        file.write(b"\xff" * 4096 * 10)
-
-
 @pytest.fixture
 def frequent_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the process look at its store all the time."""
@@ -155,7 +149,7 @@ async def test_a_store_damaged_meanwhile_is_in_the_status_of_what_runs(
 ) -> None:
     await running.up.manager.fire("asked", {"what": "a"})
     await running.until("asked", "completed")
-    damage(home / "amplifier.db")
+    running.damage_store(home)
     async with asyncio.timeout(30):
         while set(statuses(running).values()) != {"degraded"}:
             await asyncio.sleep(0.01)
@@ -166,7 +160,7 @@ async def test_a_store_damaged_meanwhile_is_in_the_status_of_what_runs(
 async def test_ps_shows_what_runs_also_when_the_store_cannot_be_read(running: Any, say: Any, home: Path) -> None:
     await running.up.manager.fire("asked", {"what": "a"})
     await running.until("asked", "completed")
-    damage(home / "amplifier.db")
+    running.damage_store(home)
     code, out, err = await say("ps", "--json")
     rows = json.loads(out)["data"]["background_sessions"]
     assert [row["background_session"] for row in rows] == ["asked", "broken", "careful", "holding"]
