@@ -14,7 +14,7 @@ from amplifier_core.trigger_config import read_trigger_config
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-Scheme = Literal["github", "plain", "none"]
+Scheme = Literal["github", "gitlab", "slack", "stripe", "standard", "plain", "none"]
 MEBIBYTE = 1024 * 1024
 _HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?|[0-9a-f:.]*:[0-9a-f:.]*:[0-9a-f:.]*")
 """A name or an address as it stands in a Host header, where a name with other letters is written as `xn--…`."""
@@ -50,11 +50,11 @@ class WebhookConfig(BaseModel):
         Field(description="How senders sign requests; default: 'github' with a secret_env, else 'none'."),
     ] = None
     tolerance: Annotated[
-        float, Field(gt=0, le=86_400, description="Seconds that the time in a 'plain' signature may be away.")
+        float, Field(gt=0, le=86_400, description="Seconds that the time of a signature may be away.")
     ] = 300.0
     max_bytes: Annotated[int, Field(ge=1, le=64 * MEBIBYTE, description="Bytes of the largest body.")] = MEBIBYTE
     events: Annotated[
-        list[str] | None, Field(min_length=1, description="Values of X-GitHub-Event that count; default: all.")
+        list[str] | None, Field(min_length=1, description="Kinds of events that count; default: all.")
     ] = None
     rate: Annotated[
         int | None, Field(ge=1, le=1_000_000, description="The most requests a minute; null: any number.")
@@ -114,7 +114,10 @@ def read_config(trigger: str, config: Mapping[str, Any]) -> WebhookConfig:
 def _contradictions(config: WebhookConfig) -> Iterator[tuple[str, str]]:
     """Yield keys that do not go together, each with the remedy."""
     if config.scheme == "none" and config.secret_env is not None:
-        yield "signature", "'none' checks no secret; remove secret_env, or say 'github' or 'plain'"
+        yield (
+            "signature",
+            "'none' checks no secret; remove secret_env, or say how senders sign: 'github' is the default",
+        )
     if config.scheme != "none" and config.secret_env is None:
         yield "signature", f"'{config.scheme}' needs a secret_env, the environment variable with the secret"
     if config.scheme == "none" and not config.is_loopback:

@@ -40,8 +40,14 @@ LINGER = 4 * 1024 * 1024
 """Bytes to read beyond the limit of a body: a client does not see an answer while it writes."""
 SEEN_FOR = 365 * 86_400.0
 """Seconds for which a signature without a time in it, or a delivery without a signature, is recognised again."""
+DELIVERY_HEADERS = {"gitlab": ("idempotency-key",), "standard": ("webhook-id",)}
+OWN_DELIVERY_HEADERS = ("x-github-delivery", "x-amplifier-delivery")
+"""Headers with the id of a delivery, of the schemes besides."""
+KIND_HEADERS = {"gitlab": "x-gitlab-event", "slack": None, "standard": None, "stripe": None}
+"""Headers with the kind of an event, where it is not in GitHub's; None: the body has it."""
 KEPT_HEADERS = (
-    "content-type", "user-agent", "x-amplifier-delivery", "x-github-delivery", "x-github-event", "x-github-hook-id",
+    "content-type", "idempotency-key", "user-agent", "webhook-id", "x-amplifier-delivery", "x-github-delivery",
+    "x-github-event", "x-github-hook-id", "x-gitlab-event",
 )  # fmt: skip
 LONGEST_HEADER = 512
 
@@ -106,10 +112,13 @@ class Receiver:
         signed = self._check_signature(request, body)
         if self._signatures.is_stored(signed):
             return Answer({"status": "accepted", "reason": "this request was accepted before"}, 202)
-        kind = request.headers.get("x-github-event", "")
+        value = _read_value(request, body)
+        if self._config.scheme == "slack" and isinstance(value, dict) and value.get("type") == "url_verification":
+            return Answer({"challenge": value.get("challenge")})
+        kind = self._kind_of(request, value)
         if self._config.events is not None and kind not in self._config.events:
             return Answer({"status": "ignored", "reason": f"event {kind!r} is not among its events"})
-        event = self._event(request, body, signed)
+        event = self._event(request, value, kind, signed)
         try:
             async with asyncio.timeout(STORE_TIME):
                 retry_after, is_told = await self._pending.submit(event), True
@@ -171,26 +180,21 @@ class Receiver:
         return Refusal(413, f"the body is larger than {self._config.max_bytes} bytes", {"Connection": "close"})
 
     def _check_signature(self, request: Request, body: bytes) -> str:
-        """Return the digest of the signed bytes; without signatures that of the delivery's id, '' if it has none."""
-        config = self._config
-        if config.scheme == "none":
-            given = _delivery_of(request)
-            return sha256(given.encode()).hexdigest() if given else ""
-        now = self._context.clock.now()
-        try:
-            return check_signature(config.scheme, self._secret, request.headers, body, now, config.tolerance)
-        except BadSignature as error:
-            raise Refusal(401, str(error)) from None
+        """Return a digest that a repeated request has as well: of its delivery's id, where nothing else is signed."""
+        config, digest = self._config, ""
+        if config.scheme != "none":
+            now = self._context.clock.now()
+            try:
+                digest = check_signature(config.scheme, self._secret, request.headers, body, now, config.tolerance)
+            except BadSignature as error:
+                raise Refusal(401, str(error)) from None
+        given = self._delivery_of(request)
+        return digest or (sha256(given.encode()).hexdigest() if given else "")
 
-    def _event(self, request: Request, body: bytes, signed: str) -> TriggerEvent:
-        headers = request.headers
-        try:
-            value = read_body(headers.get("content-type", ""), body)
-        except UnreadableBody as error:
-            raise Refusal(error.status, str(error)) from None
+    def _event(self, request: Request, value: Any, kind: str, signed: str) -> TriggerEvent:
         if seconds := self._rate_limit.take():  # what is refused is not remembered: it would push accepted ones out
             raise _later(429, f"more than {self._config.rate} requests a minute", seconds)
-        event_id, now = uuid4().hex, self._context.clock.now()
+        headers, event_id, now = request.headers, uuid4().hex, self._context.clock.now()
         key = self._key(request, signed, now.timestamp()) or event_id
         return TriggerEvent(
             TriggerType.WEBHOOK,
@@ -200,7 +204,7 @@ class Receiver:
             # the name, because two webhooks of one background session may get the same delivery
             dedupe_key=f"{self._context.name} {key}",
             state_changes=self._signatures.changes(signed, now.timestamp()) if signed else None,
-            event_name=headers.get("x-github-event", "")[:LONGEST_HEADER] or None,
+            event_name=kind or None,
             data={
                 "method": request.method,
                 "path": request.scope["path"],
@@ -215,15 +219,32 @@ class Receiver:
 
         A delivery's id is not signed: a signature therefore keeps the key of its first request.
         """
-        given = _delivery_of(request)
+        given = self._delivery_of(request)
         if given and not _DELIVERY.fullmatch(given):
             raise Refusal(400, "a delivery's id is 1 to 128 characters, without spaces")
         key = given or signed
         return self._signatures.key_of(signed, key, now) if signed else key
 
+    def _delivery_of(self, request: Request) -> str:
+        names = DELIVERY_HEADERS.get(self._config.scheme, OWN_DELIVERY_HEADERS)
+        return next(filter(None, map(request.headers.get, names)), "")
 
-def _delivery_of(request: Request) -> str:
-    return request.headers.get("x-github-delivery") or request.headers.get("x-amplifier-delivery") or ""
+    def _kind_of(self, request: Request, value: Any) -> str:
+        """Return the kind of an event: of its header, else the `type` in the body, which Slack has within its `event`."""
+        header = KIND_HEADERS.get(self._config.scheme, "x-github-event")
+        if header is not None:
+            return request.headers.get(header, "")[:LONGEST_HEADER]
+        inner = value.get("event") if isinstance(value, dict) else None
+        holder = inner if isinstance(inner, dict) and self._config.scheme == "slack" else value
+        kind = holder.get("type") if isinstance(holder, dict) else None
+        return kind[:LONGEST_HEADER] if isinstance(kind, str) else ""
+
+
+def _read_value(request: Request, body: bytes) -> Any:
+    try:
+        return read_body(request.headers.get("content-type", ""), body)
+    except UnreadableBody as error:
+        raise Refusal(error.status, str(error)) from None
 
 
 async def refuse_stopped(request: Request) -> Answer:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from amplifier_core.triggers import TriggerEvent
 
+    from .config import WebhookConfig
     from .pending_requests import PendingRequests
 
 NAME = "trigger-webhook"
@@ -65,7 +66,7 @@ class WebhookTrigger:
 
         self._config = read_config(NAME, config)
         if self._context.saver is not None:
-            _read_secret(self._config.secret_env)
+            _read_secret(self._config)
         self._path = self._config.path or default_path(self._context.name)
         self.url = f"{url_of(self._config.host, self._config.port)}{self._path}" if self._config.port else ""
 
@@ -104,7 +105,7 @@ class WebhookTrigger:
         waiting = self._pending = PendingRequests()
         if self._stopped:
             waiting.close()
-        receiver = Receiver(self._config, _read_secret(self._config.secret_env), self._context, waiting)
+        receiver = Receiver(self._config, _read_secret(self._config), self._context, waiting)
         try:
             name, fail = self._context.name, waiting.fail
             async with listen(name, self._config, self._path, receiver.answer, fail) as self.url:
@@ -142,7 +143,10 @@ class WebhookTrigger:
             self._pending.close()
 
 
-def _read_secret(variable: str | None) -> bytes:
+def _read_secret(config: WebhookConfig) -> bytes:
+    from .signatures import read_key
+
+    variable = config.secret_env
     if variable is None:
         return b""
     secret = os.environ.get(variable, "").strip()  # a file with a secret often ends with a newline
@@ -150,7 +154,10 @@ def _read_secret(variable: str | None) -> bytes:
         state = "empty" if variable in os.environ else "not set"
         remedy = f"the environment variable {variable} is {state}; put the secret there"
         raise TriggerConfigError(NAME, "secret_env", remedy)
-    return secret.encode("utf-8", "surrogateescape")
+    try:
+        return read_key(config.scheme, secret)
+    except ValueError as error:
+        raise TriggerConfigError(NAME, "secret_env", f"the environment variable {variable} {error}") from None
 
 
 def url_of(host: str, port: int) -> str:

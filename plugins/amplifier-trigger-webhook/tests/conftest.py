@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import http.client
 import json
+from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -81,6 +82,22 @@ def github(body: bytes, secret: str = SECRET) -> dict[str, str]:
 def plain(body: bytes, timestamp: int, secret: str = SECRET) -> dict[str, str]:
     digest = hmac.new(secret.encode(), b"%d.%s" % (timestamp, body), "sha256").hexdigest()
     return {"X-Amplifier-Signature": f"sha256={digest}", "X-Amplifier-Timestamp": str(timestamp)}
+
+
+def slack(body: bytes, timestamp: int, secret: str = SECRET) -> dict[str, str]:
+    digest = hmac.new(secret.encode(), b"v0:%d:%s" % (timestamp, body), "sha256").hexdigest()
+    return {"X-Slack-Signature": f"v0={digest}", "X-Slack-Request-Timestamp": str(timestamp)}
+
+
+def stripe(body: bytes, timestamp: int, secret: str = SECRET) -> dict[str, str]:
+    digest = hmac.new(secret.encode(), b"%d.%s" % (timestamp, body), "sha256").hexdigest()
+    return {"Stripe-Signature": f"t={timestamp},v1={'0' * 64},v1={digest},v0=old"}
+
+
+def standard(body: bytes, timestamp: int, secret: str = SECRET, sent_as: str = "msg_1") -> dict[str, str]:
+    digest = hmac.new(secret.encode(), b"%s.%d.%s" % (sent_as.encode(), timestamp, body), "sha256").digest()
+    signature = f"v1a,x v1,{b64encode(digest).decode()}"
+    return {"webhook-id": sent_as, "webhook-timestamp": str(timestamp), "webhook-signature": signature}
 
 
 def webhook(

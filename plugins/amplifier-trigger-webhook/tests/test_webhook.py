@@ -7,13 +7,16 @@ import json
 import re
 import socket
 import sys
+from base64 import b64encode
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 import uvicorn.server
+from starlette.datastructures import Headers
 
 import amplifier_trigger_webhook.connections as connections
 import amplifier_trigger_webhook.receiving as receiving
@@ -26,11 +29,13 @@ from amplifier_core.testing.clock import VirtualClock
 from amplifier_core.testing.trigger_checks import check_trigger
 from amplifier_core.triggers import TriggerContext, TriggerSource, TriggerType
 from amplifier_trigger_webhook import WebhookTrigger
+from amplifier_trigger_webhook.config import Scheme
 from amplifier_trigger_webhook.rate_limit import RateLimit
 from amplifier_trigger_webhook.seen_signatures import SeenSignatures
+from amplifier_trigger_webhook.signatures import BadSignature, check_signature, read_key
 from amplifier_trigger_webhook.trigger import default_path
 
-from .conftest import SECRET, Answer, Run, Running, github, plain, send, webhook
+from .conftest import SECRET, Answer, Run, Running, github, plain, send, slack, standard, stripe, webhook
 
 GITHUB = {"secret_env": "HOOK_SECRET"}
 PLAIN = {"secret_env": "HOOK_SECRET", "signature": "plain"}
@@ -584,6 +589,119 @@ async def test_a_delivery_sent_again_without_a_signature_promises_no_other_event
     assert bench.events == []
 
 
+# signatures of services
+
+
+SLACK_BODY = (
+    b"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar"
+    b"&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com"
+    b"%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN"
+    b"&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
+)
+SIGNED_BY = {"slack": slack, "stripe": stripe, "standard": standard}
+WHSEC = "whsec_" + b64encode(SECRET.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "secret", "body", "at", "headers"),
+    [
+        (
+            "slack",
+            "8f742231b10e8888abcd99yyyzzz85a5",
+            SLACK_BODY,
+            1531420618,
+            {"x-slack-signature": "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503"},
+        ),
+        (
+            "standard",
+            "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+            b'{"test": 2432232314}',
+            1614265330,
+            {
+                "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
+                "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+            },
+        ),
+    ],
+)
+def test_the_examples_that_services_publish(
+    scheme: Scheme, secret: str, body: bytes, at: int, headers: dict[str, str]
+) -> None:
+    timestamps = {"x-slack-request-timestamp": str(at), "webhook-timestamp": str(at)}
+    now, key = datetime.fromtimestamp(at, UTC), read_key(scheme, secret)
+    assert check_signature(scheme, key, Headers({**headers, **timestamps}), body, now, 300)
+    with pytest.raises(BadSignature, match="signature does not fit"):
+        check_signature(scheme, key, Headers({**headers, **timestamps}), body + b" ", now, 300)
+
+
+@pytest.mark.parametrize("scheme", SIGNED_BY)
+async def test_services_sign_as_each_of_them_does(scheme: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOOK_SECRET", WHSEC if scheme == "standard" else SECRET)
+    body, sign, json_type = b'{"type": "paid"}', SIGNED_BY[scheme], {"Content-Type": "application/json"}
+    async with run(secret_env="HOOK_SECRET", signature=scheme, events=["paid"]) as bench:
+        now = int(bench.clock.now().timestamp())
+        other = b'{"type": "refunded"}'
+        answer = await bench.post(other, {**sign(other, now), **json_type})
+        assert (answer.status, answer.body["status"]) == (200, "ignored")
+        for headers, status in [
+            (sign(body, now), 202),
+            (sign(body, now, "another secret"), 401),
+            (sign(b"another body", now), 401),
+            (sign(body, now - 301), 401),
+            (sign(body, now + 301), 401),
+            (plain(body, now), 401),
+            (github(body), 401),
+        ]:
+            assert (await bench.post(body, {**headers, **json_type})).status == status
+    assert [event.event_name for event in bench.events] == ["paid"]
+    assert SECRET not in repr(bench.events)
+
+
+@pytest.mark.parametrize("scheme", SIGNED_BY)
+async def test_what_a_service_sends_again_under_a_new_signature_counts_once(
+    scheme: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOOK_SECRET", WHSEC if scheme == "standard" else SECRET)
+    json_type = {"Content-Type": "application/json"}
+    async with run(secret_env="HOOK_SECRET", signature=scheme) as bench:
+        for tries in (0, 1):  # Stripe counts in the body what it still has to send
+            body = b'{"id": "evt_1", "event_id": "Ev1", "pending_webhooks": %d}' % tries
+            now = int(bench.clock.now().timestamp())
+            assert (await bench.post(body, {**SIGNED_BY[scheme](body, now), **json_type})).status == 202
+            await bench.clock.advance(3_600)
+    assert len(bench.events) == 1
+
+
+async def test_slack_gets_its_challenge_back(run: Run) -> None:
+    body = b'{"type": "url_verification", "challenge": "3eZbrw1a"}'
+    async with run(secret_env="HOOK_SECRET", signature="slack", events=["app_mention"]) as bench:
+        now = int(bench.clock.now().timestamp())
+        json_type = {"Content-Type": "application/json"}
+        answer = await bench.post(body, {**slack(body, now), **json_type})
+        assert (answer.status, answer.body) == (200, {"challenge": "3eZbrw1a"})
+        assert (await bench.post(body, json_type)).status == 401
+        mention = b'{"type": "event_callback", "event_id": "Ev1", "event": {"type": "app_mention", "text": "hello"}}'
+        assert (await bench.post(mention, {**slack(mention, now), **json_type})).status == 202
+    assert [event.event_name for event in bench.events] == ["app_mention"]
+
+
+async def test_gitlab_sends_the_secret_itself(run: Run) -> None:
+    headers = {"X-Gitlab-Event": "Push Hook", "X-Gitlab-Token": SECRET}
+    async with run(secret_env="HOOK_SECRET", signature="gitlab", events=["Push Hook"]) as bench:
+        for changes, status in [
+            ({"Idempotency-Key": "a"}, 202),
+            ({"Idempotency-Key": "a"}, 202),
+            ({}, 202),
+            ({}, 202),
+            ({"X-Gitlab-Token": "another"}, 401),
+            ({"X-Gitlab-Event": "Pipeline Hook"}, 200),
+        ]:
+            assert (await bench.post({"ref": "main"}, {**headers, **changes})).status == status
+        assert (await bench.post({"ref": "main"}, {"X-Gitlab-Event": "Push Hook"})).status == 401
+    assert [event.event_name for event in bench.events] == ["Push Hook"] * 3
+    assert SECRET not in repr(bench.events)
+
+
 # warnings
 
 
@@ -694,7 +812,12 @@ async def saved(state: Mapping[str, Any]) -> None:
         ({"signature": "github"}, "signature", "needs a secret_env"),
         ({"signature": "plain"}, "signature", "needs a secret_env"),
         ({"signature": "none", **GITHUB}, "signature", "checks no secret"),
-        ({"signature": "md5"}, "signature", "'github', 'plain' or 'none'"),
+        ({"signature": "md5"}, "signature", "'standard', 'plain' or 'none'"),
+        (
+            {"signature": "standard", **GITHUB},
+            "secret_env",
+            "HOOK_SECRET must be a secret of Standard Webhooks: whsec_",
+        ),
         ({"host": "0.0.0.0"}, "host", "other machines can reach 0.0.0.0"),
         ({"host": "::"}, "host", "other machines can reach ::"),
         ({"host": "example.org"}, "host", "is not an address"),
