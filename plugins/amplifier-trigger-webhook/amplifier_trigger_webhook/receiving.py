@@ -112,7 +112,10 @@ class Receiver:
         signed = self._check_signature(request, body)
         if self._signatures.is_stored(signed):
             return Answer({"status": "accepted", "reason": "this request was accepted before"}, 202)
-        value = _read_value(request, body)
+        try:
+            value = read_body(request.headers.get("content-type", ""), body)
+        except UnreadableBody as error:
+            raise Refusal(error.status, str(error)) from None
         if self._config.scheme == "slack" and isinstance(value, dict) and value.get("type") == "url_verification":
             return Answer({"challenge": value.get("challenge")})
         kind = self._kind_of(request, value)
@@ -230,7 +233,7 @@ class Receiver:
         return next(filter(None, map(request.headers.get, names)), "")
 
     def _kind_of(self, request: Request, value: Any) -> str:
-        """Return the kind of an event: of its header, else the `type` in the body, which Slack has within its `event`."""
+        """Return the kind of an event: its header, else the `type` in the body, which Slack has within its `event`."""
         header = KIND_HEADERS.get(self._config.scheme, "x-github-event")
         if header is not None:
             return request.headers.get(header, "")[:LONGEST_HEADER]
@@ -238,13 +241,6 @@ class Receiver:
         holder = inner if isinstance(inner, dict) and self._config.scheme == "slack" else value
         kind = holder.get("type") if isinstance(holder, dict) else None
         return kind[:LONGEST_HEADER] if isinstance(kind, str) else ""
-
-
-def _read_value(request: Request, body: bytes) -> Any:
-    try:
-        return read_body(request.headers.get("content-type", ""), body)
-    except UnreadableBody as error:
-        raise Refusal(error.status, str(error)) from None
 
 
 async def refuse_stopped(request: Request) -> Answer:

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from datetime import datetime
 
     from starlette.datastructures import Headers
@@ -26,21 +26,34 @@ class BadSignature(Exception):
     """A request has no valid signature; the text says why."""
 
 
-class _Claim(NamedTuple):
-    """What a request says of itself."""
+class Form(NamedTuple):
+    """How senders of a scheme sign: the HMAC-SHA256 of the body, with something before it."""
 
     header: str
-    """The header with its signatures."""
-    given: list[str]
+    """The header with the signatures."""
     prefix: str
-    """What a valid one begins with; the HMAC-SHA256 of `signed` follows."""
-    signed: bytes
-    known_by: bytes
-    """What a repeated request has as well."""
-    timestamp: str | None = None
-    """When it was signed."""
+    """What a signature begins with; the HMAC follows, in hex, or in base64 for `standard`."""
+    before: str = ""
+    """What is signed before the body."""
+    time_header: str = ""
+    """The header with the seconds since 1970; without one, `t=` among the signatures may have them."""
+    id_header: str = ""
+    """The header with the signed id of a delivery."""
     id_name: str = ""
-    """The name of the id in its body by which a repeated request is known, if it is there."""
+    """The name of an id in the body, which stays when the event is sent again under another signature."""
+    separator: str | None = None
+    """What stands between several signatures: senders sign with two keys while one replaces the other."""
+
+
+FORMS: Mapping[str, Form] = {
+    "github": Form("x-hub-signature-256", "sha256="),
+    "plain": Form("x-amplifier-signature", "sha256=", "{time}.", "x-amplifier-timestamp"),
+    "slack": Form("x-slack-signature", "v0=", "v0:{time}:", "x-slack-request-timestamp", id_name="event_id"),
+    "standard": Form("webhook-signature", "v1,", "{id}.{time}.", "webhook-timestamp", "webhook-id", separator=" "),
+    "stripe": Form("stripe-signature", "v1=", "{time}.", id_name="id", separator=","),
+}
+"""As docs.slack.dev/authentication/verifying-requests-from-slack, docs.stripe.com/webhooks#verify-manually and
+www.standardwebhooks.com say."""
 
 
 def read_key(scheme: Scheme, secret: str) -> bytes:
@@ -66,62 +79,25 @@ def check_signature(scheme: Scheme, key: bytes, headers: Headers, body: bytes, n
         if not hmac.compare_digest(key, _only(headers, header).encode("latin-1")):
             raise BadSignature(f"{header} does not fit")
         return ""
-    claim = _CLAIMS[scheme](headers, body)
-    if (timestamp := claim.timestamp) is not None:
+    form = FORMS[scheme]
+    given = _only(headers, form.header).split(form.separator) if form.separator else [_only(headers, form.header)]
+    sent_as = _only(headers, form.id_header) if form.id_header else ""
+    timestamp = ""
+    if "{time}" in form.before:
+        marked = (part.removeprefix("t=") for part in given if part.startswith("t="))
+        timestamp = _only(headers, form.time_header) if form.time_header else next(marked, "")
         if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= LONGEST_TIMESTAMP):
-            raise BadSignature(f"the time in {claim.header} or beside it must be seconds since 1970")
+            raise BadSignature(f"{form.time_header or form.header} must have seconds since 1970")
         if abs(now.timestamp() - int(timestamp)) > tolerance:
-            raise BadSignature(f"the time of {claim.header} is more than {tolerance:g} s away")
-    digest = hmac.new(key, claim.signed, sha256)
+            raise BadSignature(f"{form.time_header or form.header} is more than {tolerance:g} s away")
+    signed = form.before.format(time=timestamp, id=sent_as).encode("latin-1") + body
+    digest = hmac.new(key, signed, sha256)
     text = b64encode(digest.digest()).decode() if scheme == "standard" else digest.hexdigest()
-    expected = (claim.prefix + text).encode()
-    if not any([hmac.compare_digest(expected, given.encode("latin-1")) for given in claim.given]):
-        raise BadSignature(f"{claim.header} does not fit")
-    return sha256(_id_in(body, claim.id_name) or claim.known_by).hexdigest()
-
-
-def _read_github(headers: Headers, body: bytes) -> _Claim:
-    header = "x-hub-signature-256"
-    return _Claim(header, [_only(headers, header)], "sha256=", body, body)
-
-
-def _read_plain(headers: Headers, body: bytes) -> _Claim:
-    header, timestamp = "x-amplifier-signature", _only(headers, "x-amplifier-timestamp")
-    signed = f"{timestamp}.".encode("latin-1") + body
-    return _Claim(header, [_only(headers, header)], "sha256=", signed, signed, timestamp)
-
-
-def _read_slack(headers: Headers, body: bytes) -> _Claim:
-    """As https://docs.slack.dev/authentication/verifying-requests-from-slack has it."""
-    header, timestamp = "x-slack-signature", _only(headers, "x-slack-request-timestamp")
-    signed = f"v0:{timestamp}:".encode("latin-1") + body
-    return _Claim(header, [_only(headers, header)], "v0=", signed, body, timestamp, "event_id")
-
-
-def _read_stripe(headers: Headers, body: bytes) -> _Claim:
-    """As https://docs.stripe.com/webhooks#verify-manually has it: `t=<time>,v1=<hex>`, with more `v1` while keys change."""
-    header = "stripe-signature"
-    parts = [part.strip().partition("=") for part in _only(headers, header).split(",")]
-    timestamp = next((value for name, _, value in parts if name == "t"), "")
-    given = [value for name, _, value in parts if name == "v1"]
-    signed = f"{timestamp}.".encode("latin-1") + body
-    return _Claim(header, given, "", signed, body, timestamp, "id")
-
-
-def _read_standard(headers: Headers, body: bytes) -> _Claim:
-    """As https://www.standardwebhooks.com has it: `v1,<base64>`, and more after a space while keys change."""
-    header, sent_as, timestamp = "webhook-signature", _only(headers, "webhook-id"), _only(headers, "webhook-timestamp")
-    signed = f"{sent_as}.{timestamp}.".encode("latin-1") + body
-    return _Claim(header, _only(headers, header).split(" "), "v1,", signed, sent_as.encode("latin-1"), timestamp)
-
-
-_CLAIMS: Mapping[str, Callable[[Headers, bytes], _Claim]] = {
-    "github": _read_github,
-    "plain": _read_plain,
-    "slack": _read_slack,
-    "standard": _read_standard,
-    "stripe": _read_stripe,
-}
+    expected = (form.prefix + text).encode()
+    if not any(hmac.compare_digest(expected, part.encode("latin-1")) for part in given):
+        raise BadSignature(f"{form.header} does not fit")
+    known_by = sent_as or (_id_in(body, form.id_name) if form.id_name else "")
+    return sha256(known_by.encode("utf-8", "surrogatepass") if known_by else signed).hexdigest()
 
 
 def _only(headers: Headers, name: str) -> str:
@@ -131,10 +107,10 @@ def _only(headers: Headers, name: str) -> str:
     return values[0]
 
 
-def _id_in(body: bytes, name: str) -> bytes:
+def _id_in(body: bytes, name: str) -> str:
     try:
-        value = json.loads(body) if name else None
+        value = json.loads(body)
     except (ValueError, RecursionError):
-        value = None
+        return ""
     found = value.get(name) if isinstance(value, dict) else None
-    return found.encode("utf-8", "surrogatepass") if isinstance(found, str) else b""
+    return found if isinstance(found, str) else ""
