@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.eager import Waiting, start
 from amplifier_core.errors import AmplifierError, TriggerConfigError, TriggerError, UnknownName
+from amplifier_core.mounting import MOUNT_TIME_LIMIT
 from amplifier_core.raised import describe_raised
 from amplifier_core.time_limits import finish
 from amplifier_core.utils.secrets import redact_text
@@ -126,7 +127,11 @@ async def _mount_trigger(
     except UnknownName:
         plugins.triggers.get(declared.module)  # raises the error that lists the registered triggers
         raise
-    await mount(coordinator)
+    if isinstance(mounting := start(mount(coordinator)), Waiting):
+        try:
+            await finish(mounting, MOUNT_TIME_LIMIT, "its mount", f"trigger {context.name}")
+        except TimeoutError as error:
+            raise TriggerError(declared.module, str(error)) from error
     triggers: list[TriggerSource] = list(coordinator.get("triggers").values())
     if len(triggers) != 1:
         raise TriggerConfigError(declared.module, "", f"the module mounts {len(triggers)} triggers, not one")

@@ -10,6 +10,7 @@ import pytest
 
 from amplifier_core import UnknownName
 from amplifier_core.errors import TriggerConfigError
+from amplifier_foundation.background import trigger_making
 
 COUNTS = """
 import asyncio
@@ -50,12 +51,13 @@ async def mount(coordinator, config=None):
     trigger.router = coordinator.get_capability("event_router")
     await coordinator.mount("trigger", trigger)
 """
+HANGS = "import asyncio\n\nasync def mount(coordinator, config=None):\n    await asyncio.Event().wait()\n"
 NONE = "async def mount(coordinator, config=None):\n    pass\n"
 
 
 @pytest.fixture(autouse=True)
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, code in (("count", COUNTS), ("follow", FOLLOWS), ("none", NONE)):
+    for name, code in (("count", COUNTS), ("follow", FOLLOWS), ("none", NONE), ("hangs", HANGS)):
         package = tmp_path / "modules" / f"amplifier-module-trigger-{name}" / f"amplifier_module_trigger_{name}"
         package.mkdir(parents=True)
         (package / "__init__.py").write_text(code, encoding="utf-8")
@@ -87,3 +89,14 @@ async def test_what_it_says_of_its_configuration_is_told_as_any_triggers(open_be
             await bench.start(triggers=[{"module": "trigger-none"}])
         with pytest.raises(UnknownName, match="unknown trigger 'trigger-nowhere'"):
             await bench.start(triggers=[{"module": "trigger-nowhere"}])
+
+
+async def test_a_mount_that_does_not_end_is_told_and_stops_no_other(
+    open_bench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trigger_making, "MOUNT_TIME_LIMIT", 0.01)
+    async with open_bench() as bench:
+        count = {"module": "trigger-count", "config": {"count": 1}}
+        await bench.start(triggers=[{"module": "trigger-hangs"}, count])
+        await bench.until("completed")
+        await bench.holds(lambda: "its mount took longer" in next(iter(bench.manager.get_status().values()))["reason"])
