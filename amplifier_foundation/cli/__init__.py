@@ -196,10 +196,11 @@ def cli(ctx: click.Context, safe_mode: bool, debug: bool, quiet: bool, profile: 
         ctx.call_on_close(start_profile(profile))
     ctx.obj = {"safe_mode": safe_mode, "debug": debug, "quiet": quiet}
     import logging
+    import warnings
 
     from amplifier_core import entry_points
 
-    from .log_lines import FORMAT, PresentStderr, RedactingFormatter, is_for_people, new_of_plugins
+    from .log_lines import FORMAT, PresentStderr, RedactingFormatter, is_for_people, log_warning, new_of_plugins
 
     level = logging.DEBUG if debug else logging.ERROR if quiet else logging.WARNING
     logging.basicConfig(level=level, stream=PresentStderr(), force=True)
@@ -210,6 +211,8 @@ def cli(ctx: click.Context, safe_mode: bool, debug: bool, quiet: bool, profile: 
         handler.addFilter(new_of_plugins())
     for noisy in ("asyncio", "watchdog", "fsevents"):
         logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
+    ctx.call_on_close(partial(setattr, warnings, "showwarning", warnings.showwarning))
+    warnings.showwarning = log_warning
     _keep_entry_points()
     ctx.call_on_close(partial(entry_points.keep_with, None))
     from ..packages.gate import close_gate

@@ -50,6 +50,11 @@ def is_for_people(record: logging.LogRecord) -> bool:
     return not (record.name == "asyncio" and str(record.msg).startswith("Executing "))
 
 
+def log_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
+    """Log a warning of Python's as any other: for `warnings.showwarning`, whose text comes from any module."""
+    logging.getLogger("py.warnings").warning("%s:%d: %s: %s", filename, lineno, category.__name__, message)
+
+
 class PresentStderr:
     """Writes to `sys.stderr` as it is at that moment: a live view takes lines there, and puts them above itself."""
 

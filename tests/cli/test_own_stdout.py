@@ -124,6 +124,20 @@ def test_what_a_provider_prints_is_no_part_of_what_is_told_about_it(verb: str, p
     assert "printed by the provider" in done.stderr
 
 
+def test_a_warning_of_a_module_is_one_line_of_the_log_without_secrets(project: Path, modules: Path) -> None:
+    code = TALKATIVE.replace(
+        'print("printed by the tool")', 'warnings.warn("old\\x1b[2J key sk-ant-api03-' + "a" * 90 + '")'
+    )
+    (modules / "talkative.py").write_text("import warnings\n" + code, encoding="utf-8")
+    done = forks.run(["run", "talk"])
+    told = [line for line in done.stderr.splitlines() if "UserWarning" in line]
+    assert (
+        len(told) == 1 and told[0].startswith("amplifier: WARNING: ") and "talkative.py:13: UserWarning: old" in told[0]
+    )
+    assert "\x1b" not in done.stderr and "sk-ant" not in done.stderr and "warnings.warn" not in done.stderr
+    assert "UserWarning" not in forks.run(["-q", "run", "talk"]).stderr
+
+
 ODD = """
 import gc, io, subprocess, sys
 
