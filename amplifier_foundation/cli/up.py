@@ -307,10 +307,12 @@ async def _drain(running: Sequence[Up], store: DurableStore, stopper: Stopper) -
 
 
 async def read_end(running: Sequence[Up], store: DurableStore, is_well: bool) -> int:
-    """Tell how many events are postponed; return the exit code of a drain: 1 with one, or unless all is well.
+    """Tell how many events are postponed, or wait for an answer; return the exit code of a drain: 1 with one, or
+    unless all is well.
 
     Raises `StoreError`.
     """
+    from ..background.approvals import read_all
     from ..operations.overview import read_postponed
     from .output import timestamp
     from .running.terminal import tell
@@ -322,4 +324,8 @@ async def read_end(running: Sequence[Up], store: DurableStore, is_well: bool) ->
         count, until = sum(row["postponed"] for row in found), min(row["postponed_until"] for row in found)
         text = "1 event waits" if count == 1 else f"{count} events wait, the first one"
         tell(f"amplifier: {text} until {timestamp(until)}, for the next start. See: amplifier ps")
-    return exits.FAILED if found or not is_well else exits.OK
+    open_questions = [each for each in await read_all(store) if each.state == "pending"]
+    if asking := {each.delivery_id for each in open_questions if (each.project, each.queue) in at_work}:
+        text = "1 event waits" if len(asking) == 1 else f"{len(asking)} events wait"
+        tell(f"amplifier: {text} for your answer. See: amplifier approvals list")
+    return exits.FAILED if found or asking or not is_well else exits.OK

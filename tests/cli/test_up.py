@@ -263,6 +263,25 @@ def test_once_ends_with_1_while_a_plugin_has_an_event_wait(
     assert (done.returncode, done.stderr) == (exits.OK, "")
 
 
+def test_once_ends_with_1_while_an_event_waits_for_an_answer(
+    background: Path, amplifier: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = background.read_text(encoding="utf-8")
+    background.write_text(
+        text.replace("background_sessions:", "permissions: {mode: ask}\nbackground_sessions:"), "utf-8"
+    )
+    (background.parent / "go").touch()
+    assert invoke(["trigger", "fire", "holding"]) == exits.OK
+    assert invoke(["trust", "--yes"]) == exits.OK
+    said = "amplifier: 1 event waits for your answer. See: amplifier approvals list\n"
+    for _ in range(2):
+        done = amplifier("-q", "up", "--once")
+        assert (done.returncode, done.stderr) == (exits.FAILED, said)
+    assert invoke(["approvals", "approve", "last"]) == exits.OK
+    done = amplifier("-q", "up", "--once")
+    assert (done.returncode, done.stderr) == (exits.OK, "begun it\n")
+
+
 async def test_a_signal_ends_a_start_that_is_not_over() -> None:
     with Stopper() as stopper:
         asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)

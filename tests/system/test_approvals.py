@@ -153,11 +153,17 @@ class Shop:
 
     def up(self) -> int:
         """Handle everything, as a new start of the program does, in this process."""
-        return self.run("up", "--once").code
+        return self.without_waiting(self.run("up", "--once").code)
 
     def up_as_process(self, **environment: str) -> int:
         """Handle everything, in a process that may be killed."""
-        return forks.run(("up", "--once"), cwd=self.folder, env={**os.environ, **environment}).returncode
+        return self.without_waiting(
+            forks.run(("up", "--once"), cwd=self.folder, env={**os.environ, **environment}).returncode
+        )
+
+    def without_waiting(self, code: int) -> int:
+        """Return the exit code of `up --once` as it is where no event waits for an answer; one that waits makes it 1."""
+        return exits.OK if code == exits.FAILED and self.waiting() else code
 
     def install_killer(self) -> str:
         """Write a plugin that kills the process at a step of the store; return its place."""
