@@ -162,7 +162,7 @@ class Shop:
         )
 
     def without_waiting(self, code: int) -> int:
-        """Return the exit code of `up --once` as it is where no event waits for an answer; one that waits makes it 1."""
+        """Return the exit code of `up --once`, but 0 for 1 where an event waits for an answer."""
         return exits.OK if code == exits.FAILED and self.waiting() else code
 
     def install_killer(self) -> str:
