@@ -121,7 +121,7 @@ class StoreAdministration(Protocol):
         ...
 
     def restore(self, path: Path | None = None) -> Path:
-        """Put a copy of `path`, else of the newest backup, in place of the store; return the kept old store.
+        """Put a copy of `path`, else of the newest backup, in place of the store; return the place of the old one.
 
         The caller ensures that nobody uses the store. Raises `StoreUnavailable` if somebody does, `BackupNotFound`.
         """

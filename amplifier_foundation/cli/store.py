@@ -134,12 +134,14 @@ def restore(ctx: click.Context, path: Path | None, yes: bool, as_json: bool) -> 
             if not confirm(f"Replace the store by {source}?", yes=yes):
                 return
         kept = administration.restore(path)
+        replaced = str(kept) if kept.exists() else None  # the old store may have been lost before
     if as_json:
         lost = asdict(losses) if losses is not None else None
-        print_json("store.restore/1", {"backup": str(source), "replaced": str(kept), "losses": lost})
+        print_json("store.restore/1", {"backup": str(source), "replaced": replaced, "losses": lost})
     else:
         click.echo(f"restored {source}")
-        click.echo(f"The store before it is kept: {kept}", err=True)
+        if replaced:
+            click.echo(f"The store before it is kept: {replaced}", err=True)
         if losses is not None and losses.handled:
             click.echo("Look before work is done again: amplifier pause NAME; amplifier up", err=True)
 

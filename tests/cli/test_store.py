@@ -93,6 +93,26 @@ def test_a_backup_brings_a_deleted_session_back(told: Told, session: str, home: 
     assert [each["session_id"] for each in data(told("session", "list", "--json"))] == [session]
 
 
+def test_a_store_that_was_lost_is_told_with_its_newest_backup(told: Told, session: str, home: Path) -> None:
+    assert told("store", "backup")[0] == exits.OK
+    newest = told("store", "backup")[1].strip()
+    (home / "amplifier.db").unlink()
+    said = f"amplifier.db was not there: a new store is made, and is empty. To go back to {newest}: amplifier store restore"
+    assert said in told("session", "list")[2]
+    assert said not in told("session", "list")[2]
+    assert told("store", "restore", "--yes")[0] == exits.OK
+    assert session in told("session", "list")[1]
+
+
+def test_a_restore_keeps_no_store_where_none_was(told: Told, session: str, home: Path) -> None:
+    for asks_json in (False, True):
+        assert told("store", "backup")[0] == exits.OK
+        (home / "amplifier.db").unlink()
+        code, out, err = told("store", "restore", "--yes", *(["--json"] if asks_json else []))
+        assert (code, "is kept" in err) == (exits.OK, False)
+        assert not asks_json or json.loads(out)["data"]["replaced"] is None
+
+
 def test_a_backup_goes_where_it_is_told_and_never_over_a_file(told: Told, session: str, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     assert told("store", "backup", str(copy))[:2] == (exits.OK, f"{copy}\n")

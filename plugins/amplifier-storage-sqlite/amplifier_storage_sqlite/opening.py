@@ -236,13 +236,18 @@ def _check_end(db: sqlite3.Connection, path: Path) -> None:
 
 
 def make_store(path: Path) -> None:
-    """Make a missing file and its folders: elsewhere and linked into place, as an empty file has lost its content."""
+    """Make a missing file and its folders: elsewhere and linked into place, as an empty file has lost its content.
+
+    The log names the newest backup of a file that was lost.
+    """
     for missing in [each for each in (*reversed(path.parent.parents), path.parent) if not each.exists()]:
         missing.mkdir(0o700, exist_ok=True)
         missing.chmod(0o700)  # whatever the umask took away
     if os.path.lexists(path):
         return
     from tempfile import TemporaryDirectory
+
+    from .copying import backups_of
 
     with TemporaryDirectory(prefix=".new-store-", dir=path.parent) as folder:
         Path(folder).chmod(0o700)
@@ -254,6 +259,9 @@ def make_store(path: Path) -> None:
             path.hardlink_to(new)
         except FileExistsError:
             return  # another process was faster; its file is as good
+    if backups := backups_of(path):
+        text = "%s was not there: a new store is made, and is empty. To go back to %s: amplifier store restore"
+        logger.warning(text, path, backups[0])
 
 
 def restrict(path: Path) -> None:
