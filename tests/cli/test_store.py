@@ -97,7 +97,7 @@ def test_a_store_that_was_lost_is_told_with_its_newest_backup(told: Told, sessio
     assert told("store", "backup")[0] == exits.OK
     newest = told("store", "backup")[1].strip()
     (home / "amplifier.db").unlink()
-    said = f"amplifier.db was not there: a new store is made, and is empty. To go back to {newest}: amplifier store restore"
+    said = f"was not there: a new store is made, and is empty. To go back to {newest}: amplifier store restore"
     assert said in told("session", "list")[2]
     assert said not in told("session", "list")[2]
     assert told("store", "restore", "--yes")[0] == exits.OK
