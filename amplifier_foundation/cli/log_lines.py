@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,14 @@ def is_for_people(record: logging.LogRecord) -> bool:
     return not (record.name == "asyncio" and str(record.msg).startswith("Executing "))
 
 
-def log_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
+def log_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     """Log a warning of Python's as any other: for `warnings.showwarning`, whose text comes from any module."""
     logging.getLogger("py.warnings").warning("%s:%d: %s: %s", filename, lineno, category.__name__, message)
 
