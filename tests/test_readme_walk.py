@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from amplifier_foundation.cli import exits
+from amplifier_storage_sqlite import open_sqlite
 
 pytestmark = pytest.mark.slow
 
@@ -129,9 +131,17 @@ class Reader:
         while "→ read_file" not in log.read_text(encoding="utf-8").partition("file other.py")[2]:
             assert time.monotonic() < ends, log.read_text(encoding="utf-8")
             time.sleep(0.01)
-        while not any(each["status"] == "running" and each["message_count"] for each in self._list_reviews()):
+        while not asyncio.run(self._is_at_work()):
             assert time.monotonic() < ends, self._list_reviews()
+            time.sleep(0.01)
         return process
+
+    async def _is_at_work(self) -> bool:
+        """Return whether a session that reviews has messages; a command would tell it when the session has ended."""
+        store = open_sqlite({"folder": self.home})
+        found = await store.find("reviewer-")
+        await store.close()
+        return any(each.status == "running" and each.message_count for each in found)
 
     def _ask(self, command: str) -> str:
         return subprocess.run(

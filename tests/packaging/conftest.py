@@ -33,7 +33,7 @@ for project in sys.argv[2:]:
     os.chdir(project)
     build_wheel(sys.argv[1])
 """
-PATIENCE = 60.0
+PATIENCE = 300.0
 """Seconds that one run of a program may take."""
 
 
