@@ -169,4 +169,4 @@ def chromium(folder: Path) -> Iterator[Page]:
                 yield page
             finally:
                 page.close()
-                process.wait(timeout=30)
+                process.wait(timeout=120)

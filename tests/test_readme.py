@@ -249,7 +249,7 @@ def assert_runs_until_interrupted(folder: Path) -> None:
             if "note.txt has 2 lines." in line:
                 break
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == exits.INTERRUPTED
+        assert process.wait(timeout=120) == exits.INTERRUPTED
 
 
 def test_an_error_is_printed_as_shown(folder: Path) -> None:

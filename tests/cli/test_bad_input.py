@@ -267,7 +267,7 @@ def test_a_signal_ends_up_cleanly(number: signal.Signals, code: int, home: Path)
             if "Ctrl-C stops" in line:
                 break
         process.send_signal(number)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (code, "")
 
 

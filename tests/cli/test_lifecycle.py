@@ -150,7 +150,7 @@ async def test_a_store_damaged_meanwhile_is_in_the_status_of_what_runs(
     await running.up.manager.fire("asked", {"what": "a"})
     await running.until("asked", "completed")
     running.damage_store(home)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while set(statuses(running).values()) != {"degraded"}:
             await asyncio.sleep(0.01)
     reasons = {row["reason"] for row in running.up.manager.get_status().values()}

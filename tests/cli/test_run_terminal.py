@@ -95,7 +95,7 @@ class Puppeteer:
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
-        self._listening.settimeout(30)
+        self._listening.settimeout(120)
         self.port = self._listening.getsockname()[1]
         self._requests: list[socket.socket] = []
 

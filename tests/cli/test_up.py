@@ -40,7 +40,7 @@ def notified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket
     monkeypatch.chdir(tmp_path)  # a socket's path must be short
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind("notify")
-        receiver.settimeout(30)
+        receiver.settimeout(120)
         yield receiver
 
 
@@ -60,7 +60,7 @@ def test_sigterm_lets_what_is_at_work_finish_and_the_service_manager_is_told(
         while (message := notified.recv(1000)) == b"WATCHDOG=1":
             pass
         Path("go").touch()
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (exits.TERMINATED, "")
     assert sorted(messages) == [b"READY=1\nSTATUS=echo", b"WATCHDOG=1", b"WATCHDOG=1"]
     assert message == b"STOPPING=1"
@@ -376,7 +376,7 @@ class Writer:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=120)
         assert self._process.returncode == 0
 
 

@@ -57,7 +57,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 async def test_a_slow_import_leaves_the_event_loop_to_others(site: Site, gate: Gate) -> None:
     site.install("slow-one", {GROUP: {"provider-slow-one": "slow_one:mount"}}, {"slow_one.py": SLOW})
     loading = asyncio.create_task(ModuleLoader().load("provider-slow-one"))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not gate.begun.is_set():
             await asyncio.sleep(0.001)  # the loop goes on while the import waits
     assert not loading.done()

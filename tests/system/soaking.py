@@ -231,7 +231,7 @@ class Soak:
         self.written[name] = number
 
     def _post(self, number: int) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             connection.request("POST", "/hook", f'{{"n": {number}}}', {"Content-Type": "application/json"})
             if connection.getresponse().status != http.HTTPStatus.ACCEPTED:

@@ -124,7 +124,7 @@ async def test_ctrl_c_at_any_moment_is_one_line_and_leaves_the_store_whole(momen
     ) as process:
         time.sleep(moment)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=120)
     ends = [(130, b"\namplifier: interrupted\n"), (-signal.SIGINT, b"")]  # the second, while Python still starts
     assert (process.returncode, err) in ends
     ledger = await _ledger(tmp_path)

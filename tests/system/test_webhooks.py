@@ -65,7 +65,7 @@ class Client:
     def __init__(self, url: str) -> None:
         address = urlsplit(url)
         self._path = address.path
-        self._connection = http.client.HTTPConnection(address.hostname or "", address.port or 80, timeout=30)
+        self._connection = http.client.HTTPConnection(address.hostname or "", address.port or 80, timeout=120)
 
     def post(self, body: bytes, headers: dict[str, str]) -> int:
         self._connection.request("POST", self._path, body, headers)

@@ -216,7 +216,7 @@ def test_a_cancelled_command_ends_in_its_terminal(editors: Any, project: Path, r
         editor.serve["terminal/kill"] = refuse
     cancel_command(editor, project, waiting)
     editor.until(lambda: terminals.released == ["terminal-0"])
-    terminals.running["terminal-0"].communicate(timeout=30)
+    terminals.running["terminal-0"].communicate(timeout=120)
     assert terminals.running["terminal-0"].returncode < 0
 
 
@@ -236,4 +236,4 @@ def test_a_terminal_that_comes_after_the_cancellation_is_released(editors: Any, 
     cancel_command(editor, project, asked)
     editor.until(lambda: terminals.released == ["terminal-0"])
     terminals.running["terminal-0"].kill()
-    terminals.running["terminal-0"].communicate(timeout=30)
+    terminals.running["terminal-0"].communicate(timeout=120)

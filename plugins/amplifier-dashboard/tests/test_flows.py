@@ -110,7 +110,7 @@ async def _wake(served: Served, folder: Path) -> str:
     """Let a background session run a workflow for one event; return the id of the run when it waits for a person."""
     plugins, control = load_plugins(), Control()
     bundle = load_to_run(str(folder / "bundle.md"), plugins, read_settings(folder), folder)
-    async with run_background([bundle], served.store, plugins, control=control), asyncio.timeout(30):
+    async with run_background([bundle], served.store, plugins, control=control), asyncio.timeout(120):
         assert await control.running[0].manager.fire("back")
         while True:
             for each in await served.store.deliveries(state="pending"):

@@ -73,7 +73,7 @@ class Client:
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> HTTPResponse:
         """Return the answer, read."""
-        connection = HTTPConnection(str(self.place.hostname), self.place.port, timeout=30)
+        connection = HTTPConnection(str(self.place.hostname), self.place.port, timeout=120)
         told = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, body, {**({"Cookie": self.cookie} if self.cookie else {}), **told})
         answer = connection.getresponse()

@@ -54,7 +54,7 @@ class Stream:
     """The events of a page, as a browser reads them."""
 
     def __init__(self, client: Client, query: str, **headers: str) -> None:
-        self._connection = HTTPConnection(str(client.place.hostname), client.place.port, timeout=30)
+        self._connection = HTTPConnection(str(client.place.hostname), client.place.port, timeout=120)
         told = {name.replace("_", "-"): value for name, value in headers.items()}
         self._connection.request("GET", f"/live?{query}", headers={"Cookie": client.cookie, **told})
         self.answer = self._connection.getresponse()

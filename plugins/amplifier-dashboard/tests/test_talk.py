@@ -279,7 +279,7 @@ class NeverOpen:
 def test_the_end_of_the_server_waits_for_no_turn_that_is_being_opened(served: Served) -> None:
     async def end_early() -> bool:
         work, talks = NeverOpen(), Talks()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             async with talks.running():
                 asked = asyncio.ensure_future(talks.begin("s-1", work))
                 await work.begun.wait()

@@ -307,9 +307,9 @@ async def test_a_hint_comes_from_another_store_and_not_from_the_own(store: Postg
     other = open_postgres({"dsn": dsn})
     heard = threading.Semaphore(0)
     end = other.listen(heard.release)
-    assert await asyncio.to_thread(heard.acquire, timeout=20)  # it listens, and may have missed something
+    assert await asyncio.to_thread(heard.acquire, timeout=120)  # it listens, and may have missed something
     await store.emit(SessionEvent("a", {}))
-    assert await asyncio.to_thread(heard.acquire, timeout=20)
+    assert await asyncio.to_thread(heard.acquire, timeout=120)
     await other.emit(SessionEvent("b", {}))
     await asyncio.to_thread(other._runner.hints.close)  # its hint is out
     assert not heard.acquire(blocking=False)
@@ -322,13 +322,13 @@ async def test_a_claim_is_told_to_views_and_not_to_hosts(store: PostgresStore, d
     other = open_postgres({"dsn": dsn})
     listened, watched = threading.Semaphore(0), threading.Semaphore(0)
     ends = [other.listen(listened.release), other.watch_commits(watched.release)]
-    assert await asyncio.to_thread(listened.acquire, timeout=20)
+    assert await asyncio.to_thread(listened.acquire, timeout=120)
     await store.enqueue("/p", "queue", "t", TriggerEvent(TriggerType.CUSTOM, "x"))
-    assert await asyncio.to_thread(listened.acquire, timeout=20)
+    assert await asyncio.to_thread(listened.acquire, timeout=120)
     while watched.acquire(blocking=False):
         pass
     await store.claim("/p", "queue", owner="w@h", lease=60, session_id="s")
-    assert await asyncio.to_thread(watched.acquire, timeout=20)
+    assert await asyncio.to_thread(watched.acquire, timeout=120)
     assert not listened.acquire(blocking=False)
     for end in ends:
         end()
@@ -338,11 +338,11 @@ async def test_a_claim_is_told_to_views_and_not_to_hosts(store: PostgresStore, d
 async def test_a_listener_connects_again(store: PostgresStore, dsn: str) -> None:
     heard = threading.Semaphore(0)
     end = store.listen(heard.release)
-    assert await asyncio.to_thread(heard.acquire, timeout=20)
+    assert await asyncio.to_thread(heard.acquire, timeout=120)
     end_of_it = """SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
         WHERE query LIKE 'LISTEN%' AND datname = current_database()"""
     assert await store._runner.rows(end_of_it) == [(1,)]
-    assert await asyncio.to_thread(heard.acquire, timeout=20)
+    assert await asyncio.to_thread(heard.acquire, timeout=120)
     end()
 
 

@@ -294,7 +294,7 @@ async def test_calls_of_one_turn_run_side_by_side(program: Program) -> None:
 
     program.answer = meet
     tool = await program.tool()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         results = await asyncio.gather(*(tool.execute({"agent": "reviewer", "instruction": name}) for name in "abc"))
     assert [result.output["response"] for result in results] == ["a", "b", "c"]
     assert len({result.output["session_id"] for result in results}) == 3

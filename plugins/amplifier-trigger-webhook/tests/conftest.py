@@ -64,7 +64,7 @@ def send(
     """Send one request in this thread."""
     address = urlsplit(url)
     assert address.hostname
-    connection = http.client.HTTPConnection(address.hostname, address.port or 80, timeout=30)
+    connection = http.client.HTTPConnection(address.hostname, address.port or 80, timeout=120)
     try:
         content: Any = iter([body]) if chunked else body
         connection.request(method, path or address.path, content, headers, encode_chunked=chunked)

@@ -747,7 +747,7 @@ async def test_later_refused_requests_are_warned_of_when_the_minute_is_over(
     run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refused_requests, "PERIOD", 0.05)
-    async with run(**GITHUB) as bench, asyncio.timeout(30):
+    async with run(**GITHUB) as bench, asyncio.timeout(120):
         while len(warnings_of_refusals(caplog)) < 3:
             await bench.post(b"body")
 

@@ -202,7 +202,7 @@ async def test_every_verb_is_asked_at_the_socket_and_holds_for_the_next_process(
 
 def _post(url: str) -> tuple[int, str | None]:
     address = urlsplit(url)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port or 0, timeout=20)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port or 0, timeout=120)
     try:
         connection.request("POST", address.path, b"{}", {"Content-Type": "application/json"})
         answer = connection.getresponse()

@@ -79,7 +79,7 @@ async def watched(path: Path, store: DurableStore, plugins: Plugins) -> AsyncIte
 
 
 async def until_done(store: DurableStore, count: int) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while len(await store.deliveries(state="done")) < count:
             await asyncio.sleep(0.005)
 
@@ -206,7 +206,7 @@ async def test_a_file_that_only_looks_changed_stops_nothing(
         for look in (lambda: None, each.reloading.ask, path.touch):
             loads = each.loads
             look()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while each.loads == loads:
                     await asyncio.sleep(0.002)
         assert list(each.up.manager.get_status()) == before

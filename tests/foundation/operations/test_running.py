@@ -61,7 +61,7 @@ class Seen:
         self._changed.set()
 
     async def until(self, kind: str) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while kind not in self.kinds:
                 self._changed.clear()
                 await self._changed.wait()

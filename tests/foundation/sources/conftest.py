@@ -169,7 +169,7 @@ def serve() -> Iterator[Callable[..., Server]]:
 def silent() -> Iterator[socket.socket]:
     """A server that takes connections and never says a word."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(30)
+        server.settimeout(120)
         yield server
 
 

@@ -158,7 +158,7 @@ def test_two_processes_at_once_are_one_fetch(
         with gate.open("w") as opened:  # waits for the git that waits for it
             assert git_log.fetches == 0
             opened.write("go on\n")
-        answers = [one.communicate(timeout=30), two.communicate(timeout=30)]
+        answers = [one.communicate(timeout=120), two.communicate(timeout=30)]
     assert answers == [(f"{cache.get(repository.uri)}\n", "")] * 2
     assert git_log.fetches == 1
 

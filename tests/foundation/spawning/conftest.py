@@ -233,7 +233,7 @@ def until() -> Callable[[Callable[[], Any]], Awaitable[None]]:
     """Lets the loop run until something is so; the time limit is of a broken test alone."""
 
     async def wait(is_so: Callable[[], Any]) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not is_so():
                 await asyncio.sleep(0)
 

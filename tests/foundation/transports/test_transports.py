@@ -59,13 +59,13 @@ class Member:
 
     async def until(self, count: int, prefix: str = "work:") -> list[SessionEvent]:
         """Return the events of the log when there are so many."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while len(found := [each for each in await self.store.events() if each.name.startswith(prefix)]) < count:
                 await asyncio.sleep(0.002)
         return found
 
     async def until_connected(self) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while "" not in self.problems[-1:]:
                 await asyncio.sleep(0.002)
 
@@ -107,7 +107,7 @@ async def test_events_go_from_log_to_log_with_their_chain_and_not_back(broker: P
 
 async def test_a_received_event_reaches_the_followers_of_the_log(broker: Path) -> None:
     berlin, oslo = Member("berlin", broker), Member("oslo", broker, subscribe=["work:*"])
-    async with carrying(berlin, oslo), asyncio.timeout(30):
+    async with carrying(berlin, oslo), asyncio.timeout(120):
         waiting = asyncio.ensure_future(oslo.router.wait_for_event(["work:*"]))
         await asyncio.sleep(0)
         await berlin.router.emit("work:a", {})
@@ -120,12 +120,12 @@ async def test_what_is_in_the_log_waits_for_the_broker_and_the_state_says_how_mu
     berlin, oslo = Member("berlin", broker), Member("oslo", broker, subscribe=["work:*"])
     async with carrying(berlin, oslo):
         away = broker.rename(broker.with_name("away"))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not berlin.problems[-1]:
                 await asyncio.sleep(0.002)
         for number in range(3):
             await berlin.router.emit(f"work:{number}", {})
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while "3 events of the log wait" not in berlin.problems[-1]:
                 await asyncio.sleep(0.002)
         away.rename(broker)
@@ -263,7 +263,7 @@ async def test_two_stores_with_one_site_name_are_told_so(broker: Path) -> None:
     second.carrier._route = replace(second.carrier._route, name="transport-second")
     async with carrying(first, second):
         await first.router.emit("work:a", {})
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not second.problems[-1]:
                 await asyncio.sleep(0.002)
     assert second.problems[-1].startswith("another store publishes as site 'oslo'")
