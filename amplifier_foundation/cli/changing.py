@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from amplifier_core.storage import SessionStore
 
+    from ..background.lifecycle import Wish
     from ..operations.running import Verb
 
 logger = logging.getLogger(__name__)
@@ -40,16 +41,16 @@ logger = logging.getLogger(__name__)
 def change_background_session(verb: Verb, name: str) -> list[Changed]:
     """Change the background session of that name, queue or id; return the changed ones.
 
-    Those of this folder come first, then those of others, on this host and on others. `pause` and `resume` hold from
-    the next `up` on for one of the bundle here, while nothing runs this folder. Raises `NothingRuns`,
-    `NoSuchBackgroundSession`, `SessionConflict` for several to choose from, and the errors of a bundle here that cannot
-    be loaded, where nothing runs.
+    Those of this folder come first, then those of others, on this host and on others. A change of one of the bundle
+    here holds from the next `up` on while nothing runs this folder. Raises `NothingRuns`, `NoSuchBackgroundSession`,
+    `SessionConflict` for several to choose from, and the errors of a bundle here that cannot be loaded, where nothing
+    runs.
     """
     from ..sessions.lock import running_owner
     from ..sessions.storages import DEFAULT_STORAGE
 
     ctx = click.get_current_context()
-    is_before_up = verb in ("pause", "resume") and running_owner(project_here()) is None
+    is_before_up = running_owner(project_here()) is None
     if is_before_up and (declared := run_async(_change_declared(ctx, verb, name))) is not None:
         return [declared]
     if storage_setting() != DEFAULT_STORAGE and (found := run_async(_change_shared(ctx, verb, name))) is not None:
@@ -74,10 +75,10 @@ async def _change_shared(ctx: click.Context, verb: Verb, name: str) -> list[Chan
 
 
 async def _change_declared(ctx: click.Context, verb: Verb, name: str) -> Changed | None:
-    """Pause or resume a background session of the bundle of this folder before it is started.
+    """Change a background session of the bundle of this folder before it is started.
 
-    None without one of this name, or while a process runs it. Raises `SessionConflict` for one that is stopped, and for
-    a `resume` of one that is not paused.
+    None without one of this name, or while a process runs it. Raises `SessionConflict` for a `restart`, a `pause` or
+    `resume` of one that is stopped, and a `resume` of one that is not paused.
     """
     from ..background.hosts.people import find_elsewhere
     from ..background.hosts.sharing import shared_store
@@ -105,13 +106,17 @@ async def _change_declared(ctx: click.Context, verb: Verb, name: str) -> Changed
         if shared is not None and (project, queue) in await find_elsewhere(shared, queue):
             return None
         wish = await read_wish(store, project, queue)
-        if wish == "stopped":
+        if verb == "restart":
+            raise SessionConflict(name, f"nothing runs {queue}. Start it with: amplifier up")
+        if verb in ("pause", "resume") and wish == "stopped":
             raise SessionConflict(name, f"{queue} is stopped. Start it with: amplifier up; amplifier start {name}")
         if verb == "resume" and wish != "paused":
             raise SessionConflict(name, f"{queue} is not paused, and nothing runs it. Start it with: amplifier up")
-        await save_wish(store, project, queue, "paused" if verb == "pause" else "running")
-        await record_change(store, person(), verb, [Changed(project, queue)])
-    return Changed(project, queue)
+        wishes: dict[str, Wish] = {"pause": "paused", "stop": "stopped"}
+        await save_wish(store, project, queue, wishes.get(verb, "running"))
+        changed = Changed(project, queue, is_run=False)
+        await record_change(store, person(), verb, [changed])
+    return changed
 
 
 def record_stop(owner: dict[str, Any]) -> None:

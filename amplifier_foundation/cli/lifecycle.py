@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 @click.command(epilog="Example: amplifier start reviewer")
 @click.argument("name", shell_complete=complete_background_sessions)
 def start(name: str) -> None:
-    """Start the background session NAME, after a stop or for the first time; it also starts with the next `up`."""
+    """Start the background session NAME, after a stop or for the first time; it also starts with the next `up`.
+
+    While nothing runs this folder, one of the bundle here starts with the next `up`.
+    """
     _change("start", name, "runs")
 
 
@@ -49,4 +52,5 @@ def resume(name: str) -> None:
 
 def _change(verb: Verb, name: str, result: str) -> None:
     for changed in change_background_session(verb, name):
-        click.echo(f"{changed.queue} {result}", err=True)
+        told = result if changed.is_run or verb != "start" else "starts with the next: amplifier up"
+        click.echo(f"{changed.queue} {told}", err=True)

@@ -82,6 +82,27 @@ def test_a_background_session_is_stopped_where_the_command_is_given(
     assert running_owner(str(two)) is not None
 
 
+def test_one_of_this_folder_is_stopped_and_started_before_its_start_though_another_folder_runs_one_of_that_name(
+    folders: list[Path], amplifier: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = folders
+    assert invoke(["stop", "--all"]) == exits.OK  # in `two`
+    capsys.readouterr()
+    for command, code, said in (
+        ("stop", exits.OK, "two/asked is stopped\nIt stays stopped until: amplifier start asked\n"),
+        ("start", exits.OK, "two/asked starts with the next: amplifier up\n"),
+        ("restart", exits.CONFLICT, "amplifier: nothing runs two/asked. Start it with: amplifier up\n"),
+        ("stop", exits.OK, "two/asked is stopped\nIt stays stopped until: amplifier start asked\n"),
+    ):
+        assert (invoke([command, "asked"]), capsys.readouterr().err) == (code, said)
+    assert running(capsys) == {"one/asked": str(one)}
+    assert amplifier("up", "--detach").returncode == exits.OK
+    assert running(capsys) == {"one/asked": str(one)}
+    assert invoke(["start", "asked"]) == exits.OK
+    assert capsys.readouterr().err == "two/asked runs\n"
+    assert running(capsys) == {"one/asked": str(one), "two/asked": str(two)}
+
+
 def test_one_of_this_folder_is_paused_and_resumed_before_its_start_though_another_folder_runs_one_of_that_name(
     folders: list[Path], amplifier: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
