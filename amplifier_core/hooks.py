@@ -193,7 +193,8 @@ class HookRegistry:
             if type(entries) is _Observers:
                 _tell(entries, event, data)
                 return _continue_with(data)
-        payload = {**self._defaults, **data, "timestamp": _timestamp()}
+        payload = {**self._defaults, **data}
+        payload["timestamp"] = _timestamp()  # within the braces, it is put into a dict of its own first
         if event in CORRELATED:
             correlate(event, payload)
         question = gate(payload) if gate is not None else None
@@ -203,12 +204,9 @@ class HookRegistry:
         before = _count_cancellations() if sys.exception() else 0  # the count takes a third of an emit
         for handler, observes, is_async, name, _ in entries:
             try:
-                if is_async:
-                    answer = await handler(event, payload)
-                else:
-                    answer = handler(event, payload)
-                    if type(answer) is CoroutineType or hasattr(answer, "__await__"):
-                        answer = await answer
+                answer = handler(event, payload)
+                if is_async or type(answer) is CoroutineType or hasattr(answer, "__await__"):
+                    answer = await answer
                 if answer is None:
                     continue
                 result = _as_result(answer)

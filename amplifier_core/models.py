@@ -172,7 +172,9 @@ _CONTINUE = {name: field.default for name, field in HookResult.model_fields.item
 def continue_with(data: dict[str, Any]) -> HookResult:
     """Return `HookResult(data=data)` without a validation: the kernel's hottest path, so it calls nothing else."""
     draft: Any = ModelDraft()
-    draft.__dict__ = {**_CONTINUE, "data": data, "context_injections": []}
+    values = draft.__dict__
+    values |= _CONTINUE  # into an empty dict, it copies the whole table at once
+    values["data"], values["context_injections"] = data, []
     draft.__pydantic_fields_set__ = {"data"}
     draft.__pydantic_extra__ = draft.__pydantic_private__ = None
     draft.__class__ = HookResult
