@@ -228,7 +228,7 @@ class Mounting:
         Raises `ValueError` for a key that no request can carry.
         """
         own_name = _module_of(entry).removeprefix("provider-")
-        providers = self._coordinator.get("providers")
+        providers = self._coordinator.mount_points["providers"]
         before = dict(providers)
         instance = entry.get("instance_id") or own_name
         if instance != own_name:

@@ -155,10 +155,9 @@ class AmplifierSession:
 
     def _refuse_without_guards(self) -> None:
         """Refuse every tool call when a hook was not mounted: it may be a guard."""
-        missing = [each for each in self.load_failures if each.kind == "hook"]
-        if missing and self.coordinator.permissions is not None:
-            about = f"the hook '{missing[0].module_id}' was not mounted, and may be a guard: {missing[0].error}"
-            self.coordinator.permissions.refusal = about
+        gate = self.coordinator.permissions
+        if gate is not None and (missing := [each for each in self.load_failures if each.kind == "hook"]):
+            gate.refusal = f"the hook '{missing[0].module_id}' was not mounted, and may be a guard: {missing[0].error}"
 
     async def _seed_context(self) -> None:
         """Hand the history to a context with messages of its own."""

@@ -48,7 +48,7 @@ class Transcript(Sequence[Message]):
 
     def __init__(self, messages: Iterable[Mapping[str, Any]] = ()) -> None:
         self._tail = _Segment(None, 0)
-        self._tail.messages.extend(dict(message) for message in messages)
+        self._tail.messages.extend(map(dict, messages))
         self._length = len(self._tail.messages)
         self._detached = 0
         """The number of messages at the beginning from another session."""

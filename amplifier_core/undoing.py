@@ -44,7 +44,8 @@ def note_step(undo: Callable[..., object], *arguments: Any) -> None:
 
 def set_value(values: dict[str, Any], key: str, value: Any) -> None:
     """Set `values[key]`, as a step of the mount that this is part of."""
-    note_step(_set_back, values, key, value, values.get(key, _NOTHING))
+    if current_mount.get() is not None:  # asked here, too: to describe a step takes longer than to set the value
+        note_step(_set_back, values, key, value, values.get(key, _NOTHING))
     values[key] = value
 
 
