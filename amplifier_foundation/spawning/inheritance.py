@@ -32,6 +32,7 @@ Inherit = bool | list[str]
 """All, none, or the modules of these names."""
 Depth = Literal["none", "recent", "all"]
 Scope = Literal["conversation", "agents", "full"]
+_DEPTHS, _SCOPES = get_args(Depth), get_args(Scope)
 
 
 class Beginning(NamedTuple):
@@ -128,8 +129,8 @@ def _copy_deep(value: Any) -> Any:
 
 async def inherit_history(session: AmplifierSession, depth: Depth, scope: Scope, turns: int) -> Beginning:
     """Return the beginning of the history for a child of `session`; see `Inheritance.take`. Raises `ValueError`."""
-    require_choice("context_depth", depth, get_args(Depth))
-    require_choice("context_scope", scope, get_args(Scope))
+    require_choice("context_depth", depth, _DEPTHS)
+    require_choice("context_scope", scope, _SCOPES)
     if depth == "none":
         return Beginning(Transcript(), 0)
     from .family import Family

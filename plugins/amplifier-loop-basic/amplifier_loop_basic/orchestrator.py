@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, cached_property
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from .call_context import CAPABILITY, HELD, RUN_AGAIN, read_call
@@ -44,13 +44,8 @@ class BasicOrchestrator:
         self._max_parallel_tools, self._max_result_chars = checked.max_parallel_tools, checked.max_result_chars
         self.default_provider = checked.default_provider
         self._interrupts = Interrupts()
+        self._stream: Stream | None = None
         self._specs: dict[str, tuple[Any, str | None, ToolSpec]] = {}
-
-    @cached_property
-    def _stream(self) -> Stream:
-        from .streams import Stream
-
-        return Stream(self.module)
 
     async def execute(
         self,
@@ -66,9 +61,10 @@ class BasicOrchestrator:
         Raises a provider's own exception, `RuntimeError` without a provider, and `LookupError` if `default_provider` is
         not mounted.
         """
-        signals, response_format_name, _ = _import_parts()
+        signals, stream, response_format_name, _ = _import_parts()
         coordinator = kwargs.get("coordinator")
         self._interrupts.listen_to(coordinator)
+        self._stream = self._stream or stream(self.module)
         self._stream.listen_to(hooks)
         again: Collection[str] = ()
         held = response_format = None
@@ -104,7 +100,7 @@ class BasicOrchestrator:
 
     def make_turn(self, **parts: Any) -> Turn:
         """Return a new turn of these parts, the fields of `Turn`."""
-        _, _, make = _import_parts()
+        *_, make = _import_parts()
         return make(**parts)
 
     def _describe(self, name: str, tool: Tool) -> ToolSpec:
@@ -123,12 +119,13 @@ class BasicOrchestrator:
 
 
 @cache
-def _import_parts() -> tuple[type[Signals], str, type[Turn]]:
+def _import_parts() -> tuple[type[Signals], type[Stream], str, type[Turn]]:
     """Return what a turn needs, and the name of the capability with its response format."""
     from .signals import Signals
+    from .streams import Stream
     from .turn import RESPONSE_FORMAT, Turn
 
-    return Signals, RESPONSE_FORMAT, Turn
+    return Signals, Stream, RESPONSE_FORMAT, Turn
 
 
 def choose_provider(providers: Mapping[str, Provider], preferred: str | None = None, module: str = NAME) -> str:
