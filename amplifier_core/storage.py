@@ -149,7 +149,7 @@ class SessionStore(Protocol):
         ...
 
     async def delete(self, session_id: str) -> None:
-        """Delete a session; its forks keep the messages they share with it. Raises `SessionNotFound`."""
+        """Delete a session and its texts (see `empty_texts`); forks keep shared messages. Raises `SessionNotFound`."""
         ...
 
     # Read.

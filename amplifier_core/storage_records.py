@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from .frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from .triggers import TriggerEvent
 
@@ -130,6 +131,25 @@ class Finding:
     message: str
     remedy: str
     position: int | None = None
+
+
+TEXTS = frozenset({"output", "outputs", "error", "trigger"})
+"""Members of the data of a session's events: its answers and errors, and the data of its first event."""
+DELETED = {"deleted": True}
+"""The data of the event in a done, refused or skipped delivery of a deleted session."""
+
+
+def empty_texts(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data for an event of a deleted session: its `TEXTS` are empty values of their kind.
+
+    Deleting a session, a store does this to its events, and puts `DELETED` into its finished deliveries. Their rows
+    stay, for lineage and dedupe keys. An event still wakes its later readers: its facts stay, too.
+    """
+    empty = [(str, ""), (Mapping, {}), (list, [])]
+    return {
+        name: next((none for kind, none in empty if isinstance(value, kind)), value) if name in TEXTS else value
+        for name, value in data.items()
+    }
 
 
 @frozen

@@ -13,7 +13,7 @@ from uuid import uuid4
 from ..errors import DeliveryConflict, DeliveryNotFound, StaleEpoch
 from ..ids import validate_session_id
 from ..storage import Admission, Delivery, Purged
-from ..storage_records import CLOCK_SLACK
+from ..storage_records import CLOCK_SLACK, DELETED, empty_texts
 from .memory_documents import MemoryDocuments, copy_json, has
 from .memory_rows import Kept, count_states, merge_state, size_of
 
@@ -248,6 +248,15 @@ class MemoryInbox(MemoryDocuments):
         del self._log[:events]
         self._tell()
         return Purged(len(finished), events)
+
+    def _forget_texts(self, session_id: str) -> None:
+        """Empty the texts of the events and finished deliveries of a deleted session."""
+        for at, event in enumerate(self._log):
+            if event.source_session_id == session_id:
+                self._log[at] = replace(event, data=empty_texts(event.data))
+        for kept in self._deliveries.values():
+            if kept.delivery.session_id == session_id and kept.delivery.state in _FORGETTABLE:
+                kept.delivery = replace(kept.delivery, event=replace(kept.delivery.event, data=DELETED))
 
     def _admit(self, delivery: Delivery, admission: Admission) -> Kept:
         """Make room for a new delivery, and return it as it is to be kept."""

@@ -150,6 +150,7 @@ class MemoryStore(MemoryViews):
         """Forget a session."""
         self._record(session_id)
         del self._records[session_id], self._histories[session_id]
+        self._forget_texts(session_id)
         self._tell()
 
     async def examine(self, session_id: str) -> list[Finding]:

@@ -22,12 +22,18 @@ class MemoryInboxStore(MemoryStore):
 
     def __init__(self, sessions: SessionStore) -> None:
         super().__init__()
-        for name in ("create", "append", "update", "get", "find", "sessions", "read", "read_sync", "delete"):
+        self._delete = sessions.delete
+        for name in ("create", "append", "update", "get", "find", "sessions", "read", "read_sync"):
             setattr(self, name, getattr(sessions, name))
         for name in ("examine", "repair", "close"):
             setattr(self, name, getattr(sessions, name))
         for name in ("search_messages", "index_messages"):
             setattr(self, name, getattr(search_of(sessions), name))
+
+    async def delete(self, session_id: str) -> None:
+        """Delete a session of the store, and the texts of its events and finished deliveries."""
+        await self._delete(session_id)
+        self._forget_texts(session_id)
 
     # The epoch is checked before the record is written; with one process there is no other writer in between.
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sqlite3
 import stat
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -522,6 +524,32 @@ def test_pruning_names_the_oldest_of_many_sessions_and_the_number_of_the_others(
         assert first.startswith(f"{done} old-00, ")
         assert (len(rest), rest[-1]) == (50, f"… and 10 more{more}")
     assert data("session", "list") == []
+
+
+def test_a_deleted_session_takes_what_it_answered_and_what_woke_it_along(
+    project: Path, told: Told, data: Data, home: Path
+) -> None:
+    queue = """background_sessions:
+  - {name: clerk, instruction_template: "{text}", triggers: [{module: trigger-manual}]}
+---
+A"""
+    (project / "bundle.md").write_text(BUNDLE.replace("---\nA", queue), encoding="utf-8")
+    assert told("trigger", "fire", "clerk", "--data", '{"text": "MARK"}')[0] == exits.OK
+    assert told("up", "--once", "-q")[0] == exits.OK
+    ids = [each["session_id"] for each in data("session", "list")]
+    assert "MARK" in text_of(home)
+    assert told("session", "delete", "--yes", *ids)[0] == exits.OK
+    assert "MARK" not in text_of(home)
+    [ended] = [each for each in in_store(lambda store: store.events()) if each.name == "session:completed"]
+    assert (ended.data["output"], ended.data["trigger"], ended.data["success"]) == ("", {}, True)
+    assert told("why", ended.event_id)[0] == exits.OK
+
+
+def text_of(home: Path) -> str:
+    """Return all rows of the store."""
+    with closing(sqlite3.connect(home / "amplifier.db")) as db:
+        tables = db.execute("SELECT name FROM sqlite_master WHERE rootpage > 0 AND type = 'table'").fetchall()
+        return str([db.execute(f'SELECT * FROM "{table}"').fetchall() for (table,) in tables])
 
 
 async def offered(store: DurableStore, event: TriggerEvent, session_id: str) -> Delivery | None:

@@ -256,6 +256,16 @@ class ExpiresDeadLetters(MemoryStore):
         return [] if wanted.get("state") == "dead" else await super().deliveries(**wanted)
 
 
+class KeepsTheTextsOfDeletedSessions(MemoryStore):
+    def _forget_texts(self, session_id: str) -> None:
+        pass
+
+
+class DeletesTheEventsOfDeletedSessions(MemoryStore):
+    def _forget_texts(self, session_id: str) -> None:
+        self._log = [each for each in self._log if each.source_session_id != session_id]
+
+
 class ReplacesAStateByItsChanges(MemoryStore):
     def _save_state(self, *its: Any, merge: bool = False) -> None:
         super()._save_state(*its)
@@ -536,6 +546,8 @@ BROKEN: list[tuple[int, Callable[[], MemoryStore], str]] = [
     (133, FindsNothingOfForks, "a message of a fork must be found"),
     (134, QuotesSecrets, "a snippet must have no secret"),
     (135, IndexesTooMuch, "no more than it is asked for"),
+    (161, KeepsTheTextsOfDeletedSessions, "the texts of its events must be empty"),
+    (161, DeletesTheEventsOfDeletedSessions, "the texts of its events must be empty"),
     (142, IsDueUntilItCame, "a delivery given back by a clock that was set back must keep its pause"),
     (142, WaitsForTheClock, "a delivery given back after now must be due"),
     (141, NamesWhatWaits, "what is postponed, done or claimed is no work"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DeliveryConflict, DeliveryNotFound, StaleEpoch
 from ...events import SessionEvent
 from ...storage import Admission, DeliveryCounts, SessionRecord
+from ...storage_records import DELETED
 from .deliveries import LATER, claim_from, enqueue_to, event_of, nothing_due, reload
 from .rules import collect_checks, refuses, require
 
@@ -215,6 +217,32 @@ async def check_54_sessions_woken_by_events_expire(store: DurableStore) -> None:
     require(early == [], f"what is young does not expire: {early}")
     made = {record.session_id for record in await store.sessions(parent_id="person", limit=9)}
     require(made == {"a0", "a1", "a2", "b0", "b1", "b2"}, f"sessions that one session made: {sorted(made)}")
+
+
+async def check_161_a_deleted_session_takes_its_texts_along(store: DurableStore) -> None:
+    """Those of its events and finished deliveries; their lineage and dedupe keys stay."""
+    told = {"output": "said \0", "trigger": {"body": "b"}, "outputs": {"a": [1]}, "error": None, "success": True}
+    for session_id in ("gone", "stays"):
+        await store.create(SessionRecord(session_id))
+        woken = await enqueue_to(store, data={"body": "b"}, dedupe_key=session_id, event_id=f"event-{session_id}")
+        done = SessionEvent("session:completed", told, session_id, cause=woken.event.event_id)
+        await store.commit(await claim_from(store, as_id=session_id), emits=[done])
+    await enqueue_to(store, data={"body": "waits"})
+    dead = await claim_from(store, as_id="gone")
+    await store.dead_letter(dead, reason="gave up")
+    before = await store.events()
+    await store.delete("gone")
+    emptied: dict[str, Any] = {"output": "", "trigger": {}, "outputs": {}, "error": None, "success": True}
+    left = await store.events()
+    require([dict(each.data) for each in left] == [emptied, told], f"the texts of its events must be empty: {left}")
+    kept = [replace(each, data={}) for each in before]
+    require([replace(each, data={}) for each in left] == kept, f"the rest of an event must stay: {left}")
+    bodies = [each.event.data for each in await store.deliveries()]
+    expected = [{"body": "waits"}, {"body": "b"}, DELETED]
+    require(bodies == expected, f"a dead letter, and a delivery of another session, must keep its data: {bodies}")
+    require(len(await store.deliveries(event_id="event-gone")) == 1, "a finished delivery must be found by its event")
+    again = await store.enqueue("/p", "queue", "trigger", event_of(dedupe_key="gone"))
+    require(again is None, "the queue must know the key of a finished delivery whose session is deleted")
 
 
 ADMINISTRATION_CHECKS = collect_checks(globals())

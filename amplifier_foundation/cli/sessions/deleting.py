@@ -35,7 +35,17 @@ SHOWN = 50
 @click.pass_context
 @run_in_loop
 async def delete(ctx: click.Context, session_ids: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> None:
-    """Delete sessions; their forks keep the shared messages."""
+    """Delete sessions; their forks keep the shared messages.
+
+    Their answers and errors in the log of events go at once, and so does the data of their first events. A background
+    session still wakes on an event in the log, without these texts.
+
+    Events by the tool `emit`, issues, notes, logs/up.log, and acts of people, with names of sessions, stay. Dead
+    letters stay until `trigger drop`, and 30 days more. `session prune --older-than 1h --all` deletes old events and
+    finished deliveries earlier.
+
+    Backups keep all of it until newer ones replace them, and stores replaced by a restore, until you delete them.
+    """
     from ...operations.approvals import find_question
     from ...sessions.held import held_of
     from ...sessions.presence import refuse_deletion

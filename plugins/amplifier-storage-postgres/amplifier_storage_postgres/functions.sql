@@ -152,6 +152,21 @@ BEGIN
     RETURN 'true';
 END $$;
 
+-- The client has read the rows, and gives their new texts. Each is found by its number, however long the log is.
+CREATE OR REPLACE FUNCTION @.forget_texts(a jsonb) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE its_number bigint; new_text text;
+BEGIN
+    FOR its_number, new_text IN SELECT (x ->> 0)::bigint, x ->> 1 FROM jsonb_array_elements(a -> 'deliveries') x
+        ORDER BY 1
+    LOOP
+        UPDATE @.deliveries d SET event = new_text WHERE d.id = its_number AND d.session_id = a ->> 'session_id'
+            AND d.state IN ('done', 'refused', 'skipped');
+    END LOOP;
+    FOR its_number, new_text IN SELECT (x ->> 0)::bigint, x ->> 1 FROM jsonb_array_elements(a -> 'events') x LOOP
+        UPDATE @.events e SET data = new_text WHERE e.sequence = its_number;
+    END LOOP;
+END $$;
+
 CREATE OR REPLACE FUNCTION @.repair_session(a jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     one @.sessions := @.locked_session(a ->> 'session_id');
@@ -660,7 +675,9 @@ BEGIN
         WHEN 'drop' THEN outcome := @.drop_delivery(a);
         WHEN 'make_due' THEN outcome := @.make_due(a);
         WHEN 'adopt' THEN outcome := @.adopt(a);
-        WHEN 'delete' THEN outcome := @.delete_session(a ->> 'session_id');
+        WHEN 'delete' THEN
+            PERFORM @.forget_texts(a);
+            outcome := @.delete_session(a ->> 'session_id');
         WHEN 'repair' THEN outcome := @.repair_session(a);
         WHEN 'purge' THEN outcome := @.purge((a ->> 'before')::bigint, (a ->> 'event_bytes')::bigint);
     END CASE;

@@ -6,17 +6,19 @@ The history of a fork begins with messages of another one. Written messages neve
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_core.errors import SessionNotFound
 from amplifier_core.storage import Finding, SessionRecord
+from amplifier_core.storage_records import DELETED, empty_texts
 
 from .faults import DamageError
 from .rows import SESSIONS
-from .values import checksum, loads
+from .values import checksum, dumps, loads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from amplifier_core.transcript import Message
 
@@ -28,6 +30,10 @@ MISSING, CHANGED = "is missing", "is not what was written"
 LISTED = f"SELECT {SESSIONS.columns}, digest IS NOT DISTINCT FROM @.digest_of(s) FROM @.sessions s"
 _RELATIONS = """SELECT parent_id, fork_of, EXISTS (SELECT 1 FROM @.sessions o WHERE o.session_id = s.parent_id),
     EXISTS (SELECT 1 FROM @.sessions o WHERE o.session_id = s.fork_of) FROM @.sessions s WHERE session_id = %s"""
+_ITS_EVENTS = """SELECT sequence, data FROM @.events
+    WHERE left(source_session_id, 200) = left(%(id)s, 200) AND source_session_id = %(id)s"""
+_ITS_DELIVERIES = """SELECT id, event FROM @.deliveries
+    WHERE session_id = %(id)s AND state IN ('done', 'refused', 'skipped')"""
 
 EXPIRED = """
 WITH woken AS (
@@ -90,6 +96,23 @@ def read(pool: Pool, session_id: str, start: int, stop: int | None) -> list[Mess
             raise DamageError(f"message m{position + 1} {fault}; see: amplifier session repair {session_id}")
         messages.append(loads(body))
     return messages
+
+
+def emptied(pool: Pool, session_id: str) -> dict[str, list[tuple[int, str]]]:
+    """Return the events and finished deliveries of a session as its deletion leaves them.
+
+    Each is its number and the new JSON; damaged JSON is left out.
+    """
+
+    def change(rows: str, empty: Callable[[Any], Any]) -> Iterator[tuple[int, str]]:
+        for number, column in pool.read(rows, {"id": session_id}):
+            with suppress(ValueError, AttributeError):
+                yield number, dumps(empty(loads(column)))
+
+    return {
+        "events": list(change(_ITS_EVENTS, empty_texts)),
+        "deliveries": list(change(_ITS_DELIVERIES, lambda event: {**event, "data": DELETED})),
+    }
 
 
 def examine(pool: Pool, session_id: str) -> list[Finding]:

@@ -81,9 +81,10 @@ class PostgresStore(PostgresInbox, PostgresDocuments, PostgresHosts, PostgresVie
         await self._runner.write("update", self._fenced(given))
 
     async def delete(self, session_id: str) -> None:
-        """Delete a session and its unshared messages."""
+        """Delete a session, its unshared messages, and its texts in the log and in finished deliveries."""
         validate_session_id(session_id)
-        await self._runner.write("delete", self._fenced({"session_id": session_id}))
+        texts = await self._runner.read(sessions.emptied, session_id)
+        await self._runner.write("delete", self._fenced({"session_id": session_id, **texts}))
 
     async def get(self, session_id: str) -> SessionRecord:
         """Return the record."""

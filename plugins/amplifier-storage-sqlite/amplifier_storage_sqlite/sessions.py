@@ -253,10 +253,12 @@ def read(db: sqlite3.Connection, session_id: str, start: int, stop: int | None) 
 
 
 def delete(db: sqlite3.Connection, session_id: str) -> None:
-    """Delete a session and its unshared messages; with a damaged row the messages stay, as the row may name another
-    history.
+    """Delete a session, its unshared messages, and its texts in the log and in finished deliveries.
+
+    With a damaged row the messages stay, as the row may name another history.
     """
     from . import session_texts
+    from .forgetting import forget_texts
 
     try:
         history = load_row(db, session_id)["history"]
@@ -264,6 +266,7 @@ def delete(db: sqlite3.Connection, session_id: str) -> None:
         history = None
     _forget(db, session_id)
     session_texts.forget(db, session_id)
+    forget_texts(db, session_id)
     db.execute("DELETE FROM cuts WHERE session_id = ?", (session_id,))
     db.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
     if history is not None:
