@@ -8,20 +8,21 @@ import re
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amplifier_core.durations import seconds_of
-from amplifier_core.errors import SessionNotFound, StoreUnavailable
+from amplifier_core.errors import DeliveryNotFound, SessionNotFound, StoreUnavailable
 from amplifier_core.frozen import frozen
-from amplifier_core.storage import StoreAdministration
+from amplifier_core.storage import Purged, StoreAdministration
 from amplifier_core.store_administration import compactions
 
 from ..documents.sizes import size_of
 from ..sessions.lineage import read_below
 from ..sessions.lock import holder_of
 from ..sessions.presence import KEY, as_it_is
-from ..sessions.store_views import read_in_steps
+from ..sessions.store_views import read_in_steps, views_of
 from .store_upkeep import back_up_if_due
 from .tasks import run_beside
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from amplifier_core.clock import Clock
-    from amplifier_core.storage import DurableStore, SessionRecord, SessionStore
+    from amplifier_core.storage import DeliveryState, DurableStore, SessionRecord, SessionStore
     from amplifier_core.store_administration import StoreUse
 
     from ..settings import Settings
@@ -51,6 +52,8 @@ NEEDED = {
     "received ids": "all",
 }
 """The part of each kind of data (`StoreUse.kind`) that stays in such a store; no deleted session makes it smaller."""
+PURGED: tuple[DeliveryState, ...] = ("done", "refused", "skipped")
+"""The states of purged deliveries."""
 PURGE_EVERY = 3600.0
 """Seconds."""
 LEFT_ALONE = timedelta(days=10)
@@ -156,6 +159,22 @@ async def find_disposable(
                     found.append(replace(each, config={}, metadata=process))
     chosen = disposable(found, before=before, keep=keep, needed=needed)
     return [replace(each, metadata={}) for each in chosen]
+
+
+async def count_purged(store: DurableStore, before: datetime) -> Purged:
+    """Count the rows for `store.purge(before=before)`; of a store without pages, among its newest deliveries."""
+    deliveries, events, since, last = 0, 0, 0, None
+    with suppress(DeliveryNotFound):  # another process purges: what is older goes there
+        while page := await views_of(store).delivery_page(states=PURGED, before=last, limit=READ):
+            deliveries += sum(each.updated < before for each in page)
+            last = page[-1].delivery_id
+    while logged := await store.events(since=since, limit=READ):
+        old = sum(1 for _ in takewhile(lambda each: each.timestamp < before, logged))
+        events += old
+        if old < len(logged):
+            break
+        since = logged[-1].sequence or since
+    return Purged(deliveries, events)
 
 
 @asynccontextmanager

@@ -146,8 +146,9 @@ def width_of(text: str) -> int:
 
 
 def plural(count: int, noun: str) -> str:
-    """Return `1 turn`, `2 turns`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """Return `1 turn`, `2 turns`, `3 deliveries`."""
+    many = f"{noun[:-1]}ies" if noun.endswith("ery") else f"{noun}s"
+    return f"{count} {noun if count == 1 else many}"
 
 
 def session_line(node: Node) -> Text:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from amplifier_core import Delivery, SessionRecord, TriggerEvent, TriggerType, load_plugins
+from amplifier_core.events import SessionEvent
 from amplifier_core.storage import DurableStore
 from amplifier_core.transcript import Message
 from amplifier_foundation import open_inbox
@@ -505,7 +506,7 @@ def test_pruning_forgets_what_is_old_and_nobody_needs(project: Path, told: Told,
     assert len(data("session", "list")) == 7
     assert told("session", "prune", "--older-than", "30d")[0] == exits.USAGE
     pruned = data("session", "prune", "--older-than", "6w", "--yes")
-    assert pruned == {"deleted": True, "sessions": ["old-3", "old-2"]}
+    assert pruned == {"deleted": True, "sessions": ["old-3", "old-2"], "deliveries": 0, "events": 0}
     assert told("session", "prune", "--older-than", "30d", "--yes")[1].count("deleted old-") == 2
     assert {each["session_id"] for each in data("session", "list")} == {"fresh", "at-work", "awaited"}
     assert told("session", "prune", "--older-than", "1d", "--yes")[2] == "No session is that old.\n"
@@ -519,11 +520,36 @@ def test_pruning_names_the_oldest_of_many_sessions_and_the_number_of_the_others(
     see = "; --json prints the ids of all"
     for arguments, done, more in (("--dry-run", "would delete", see), ("--yes", "deleted", "")):
         found = data("session", "prune", "--older-than", "30d", "--dry-run")
-        assert found == {"deleted": False, "sessions": [f"old-{number:02}" for number in range(60)]}
+        assert found["sessions"] == [f"old-{number:02}" for number in range(60)]
+        assert (found["deleted"], found["deliveries"], found["events"]) == (False, 0, 0)
         first, *rest = told("session", "prune", "--older-than", "30d", arguments)[1].splitlines()
         assert first.startswith(f"{done} old-00, ")
         assert (len(rest), rest[-1]) == (50, f"… and 10 more{more}")
     assert data("session", "list") == []
+
+
+def test_pruning_forgets_events_and_deliveries_where_no_session_is_old(
+    project: Path, told: Told, data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def handle(store: DurableStore) -> None:
+        for event in ("handled", "waits"):
+            await store.enqueue("/p", "queue", "t", TriggerEvent(TriggerType.MANUAL, event))
+        claimed = await store.claim("/p", "queue", owner="me", lease=60, session_id="gone")
+        assert claimed is not None
+        await store.commit(claimed, emits=[SessionEvent("session:completed", {"output": "a"}, "gone")] * 2)
+
+    in_store(handle)
+    everything = ("session", "prune", "--older-than", "0s", "--all")
+    assert told("session", "prune", "--older-than", "0s", "--yes")[2] == "No session is that old.\n"
+    assert told(*everything, "--dry-run")[1] == "would delete 1 finished delivery and 2 events\n"
+    assert data(*everything, "--dry-run") == {"deleted": False, "sessions": [], "deliveries": 1, "events": 2}
+    at_a_terminal(monkeypatch, "y\n")
+    code, out, err = told(*everything)
+    assert (code, out) == (exits.OK, "deleted 1 finished delivery and 2 events\n")
+    assert "Delete 1 finished delivery, 2 events?" in err
+    assert told(*everything, "--yes")[2] == "No session, delivery or event is that old.\n"
+    [left] = in_store(lambda store: store.deliveries())
+    assert (left.event.source, in_store(lambda store: store.events())) == ("waits", [])
 
 
 def test_a_deleted_session_takes_what_it_answered_and_what_woke_it_along(

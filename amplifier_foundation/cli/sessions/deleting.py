@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from ...operations.sessions import delete_sessions, find_forks, read_deliveries
@@ -73,7 +75,7 @@ async def delete(ctx: click.Context, session_ids: tuple[str, ...], yes: bool, fo
 @click.option("--older-than", metavar="AGE", help="Delete sessions unchanged for so long: 90m, 36h, 30d, 8w.")
 @click.option("--keep", type=click.IntRange(min=0), default=0, help="Keep the last changed ones, however old.")
 @click.option("--all", "everywhere", is_flag=True, help="Include the sessions of all folders.")
-@click.option("--dry-run", is_flag=True, help="List the sessions, and delete none.")
+@click.option("--dry-run", is_flag=True, help="List the sessions, count the rest, and delete nothing.")
 @yes_option
 @json_option
 @click.pass_context
@@ -89,11 +91,12 @@ async def prune(
 ) -> None:
     """Delete old sessions, except running ones and those needed by a waiting event.
 
-    With --older-than and --all, also events of that age, and deliveries finished by then.
+    With --older-than and --all, also events of that age, and deliveries finished by then, of any session. Backups
+    keep all, as with `session delete`.
     """
-    from amplifier_core.storage import Inbox
+    from amplifier_core.storage import DurableStore, Purged
 
-    from ...background.retention import age, find_disposable
+    from ...background.retention import age, count_purged, find_disposable
     from ...background.store_clock import clock_of
 
     if older_than is None and not keep:
@@ -108,13 +111,17 @@ async def prune(
         needed = {delivery.session_id for delivery in waiting if delivery.session_id}
         projects = None if everywhere else projects_here()
         chosen = await find_disposable(store, projects, before=before, keep=keep, needed=needed)
-        delete_them = bool(chosen) and not dry_run and confirm(f"Delete {plural(len(chosen), 'session')}?", yes=yes)
-        if delete_them and everywhere and before is not None and isinstance(store, Inbox):
-            await store.purge(before=before)
+        purged = store if everywhere and before is not None and isinstance(store, DurableStore) else None
+        old = await count_purged(purged, before) if purged and before else Purged()
+        counts = {"session": len(chosen), "finished delivery": old.deliveries, "event": old.events}
+        asked = f"Delete {', '.join(plural(count, noun) for noun, count in counts.items() if count)}?"
+        delete_them = any(counts.values()) and not dry_run and confirm(asked, yes=yes)
+        if delete_them and purged and before:
+            old = await purged.purge(before=before)
         await delete_sessions(store, person(), chosen if delete_them else [])
     if as_json:
         ids = [record.session_id for record in chosen]
-        print_json("session.prune/1", {"deleted": delete_them, "sessions": ids})
+        print_json("session.prune/1", {"deleted": delete_them, "sessions": ids, **asdict(old)})
         return
     done = "deleted" if delete_them else "would delete"
     for record in chosen[:SHOWN]:
@@ -122,5 +129,7 @@ async def prune(
     if len(chosen) > SHOWN:
         see = "" if delete_them else "; --json prints the ids of all"
         click.echo(f"… and {len(chosen) - SHOWN:,} more{see}")
-    if not chosen:
-        click.echo("No session is that old.", err=True)
+    if old != Purged():
+        click.echo(f"{done} {plural(old.deliveries, 'finished delivery')} and {plural(old.events, 'event')}")
+    elif not chosen:
+        click.echo(f"No session{', delivery or event' if purged else ''} is that old.", err=True)
