@@ -32,8 +32,9 @@ class StoreInfo:
     """Describe the room a store takes.
 
     `bytes` is the size of its files, `free` the part of it without data. `uses` has every kind of data, `largest` the
-    largest sessions, queues and trigger states; `backups` are in the order of their age, the newest first. A store that
-    makes none says in `other_backups` how it is backed up, as in `is backed up with pg_dump`.
+    largest sessions, queues and trigger states; `backups` are in the order of their age, the newest first, and so are
+    the stores `replaced` by restores. A store that makes none says in `other_backups` how it is backed up, as in
+    `is backed up with pg_dump`.
     """
 
     place: Path
@@ -43,6 +44,7 @@ class StoreInfo:
     largest: tuple[StoreUse, ...] = ()
     backups: tuple[Path, ...] = ()
     other_backups: str = ""
+    replaced: tuple[Path, ...] = ()
 
 
 @frozen
@@ -77,12 +79,14 @@ class RestoreLosses:
     """Count what a store has and a backup has not.
 
     `handled` deliveries came to an end since the backup, where they wait or are missing. `waiting` deliveries and
-    `sessions` are missing in it; a session with fewer messages there counts, too.
+    `sessions` are missing in it; a session with fewer messages there counts, too. `returning` sessions are in it alone:
+    they were deleted since, and come back.
     """
 
     handled: int
     waiting: int
     sessions: int
+    returning: int = 0
 
 
 @runtime_checkable

@@ -47,7 +47,8 @@ def info(ctx: click.Context, as_json: bool) -> None:
     """Show the room that the store takes, by kind of data, and its backups."""
     found = _administration(ctx).info()
     if as_json:
-        print_json("store.info/1", {**asdict(found), "backups": [str(each) for each in found.backups]})
+        copies = {"backups": [*map(str, found.backups)], "replaced": [*map(str, found.replaced)]}
+        print_json("store.info/1", {**asdict(found), **copies})
         return
     print_table(("KIND", "ROWS", "SIZE"), _use_rows(found.uses), empty="The store is empty.", leave_out=("ROWS",))
     if found.largest:
@@ -59,6 +60,8 @@ def info(ctx: click.Context, as_json: bool) -> None:
         return
     newest = f", the newest {found.backups[0]}" if found.backups else ". Make one with: amplifier store backup"
     click.echo(f"{plural(len(found.backups), 'backup')}{newest}")
+    for each in found.replaced:
+        click.echo(f"kept by a restore until you delete it: {each}")
 
 
 @store.command(short_help="Read everything and list faults.", epilog="Example: amplifier store check --repair")
@@ -117,7 +120,7 @@ def restore(ctx: click.Context, path: Path | None, yes: bool, as_json: bool) -> 
 
     Nothing may use the store meanwhile: stop background sessions first. What was handled since the backup is handled
     again where it waits in the backup, or where a file watcher or a timer finds it anew: it is counted before the
-    question.
+    question, and so are the sessions deleted since: they come back.
     """
     from ..sessions.lock import owner_lock
 
@@ -212,6 +215,8 @@ def _tell_losses(losses: RestoreLosses | None) -> None:
     lacking = ((losses.waiting, "waiting event"), (losses.sessions, "session"))
     if lacks := " and ".join(plural(count, noun) for count, noun in lacking if count):
         click.echo(f"The backup lacks {lacks}, in whole or in part.", err=True)
+    if losses.returning:
+        click.echo(f"Deleted since the backup, and coming back: {plural(losses.returning, 'session')}.", err=True)
 
 
 def _use_rows(uses: Iterable[StoreUse]) -> list[list[str]]:

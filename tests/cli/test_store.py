@@ -72,7 +72,7 @@ def test_info_shows_what_takes_room(told: Told, home: Path) -> None:
     assert "0 backups. Make one with: amplifier store backup" in out
     found = data(told("store", "info", "--json"))
     assert {use["kind"]: use["rows"] for use in found["uses"]}["sessions"] == 1
-    assert set(found) == {"place", "bytes", "free", "uses", "largest", "backups", "other_backups"}
+    assert set(found) == {"place", "bytes", "free", "uses", "largest", "backups", "other_backups", "replaced"}
 
 
 def test_a_store_that_is_not_there_yet_is_said(told: Told, home: Path) -> None:
@@ -89,7 +89,10 @@ def test_a_backup_brings_a_deleted_session_back(told: Told, session: str, home: 
     assert told("session", "delete", session, "--yes")[0] == exits.OK
     code, out, err = told("store", "restore", "--yes")
     assert (code, out) == (exits.OK, f"restored {made['path']}\n")
-    assert "The store before it is kept: " in err
+    assert "Deleted since the backup, and coming back: 1 session." in err
+    kept = err.partition("The store before it is kept: ")[2].strip()
+    assert data(told("store", "info", "--json"))["replaced"] == [kept]
+    assert f"kept by a restore until you delete it: {kept}\n" in told("store", "info")[1]
     assert [each["session_id"] for each in data(told("session", "list", "--json"))] == [session]
 
 
@@ -140,7 +143,7 @@ def test_a_restore_counts_what_was_handled_since_and_what_the_backup_lacks(
     assert (code, counts in err) == (exits.USAGE, True)
     assert re.search(lacks, err)
     found = data(told("store", "restore", "--yes", "--json"))
-    assert found["losses"] == {"handled": 1, "waiting": 1, "sessions": 3}
+    assert found["losses"] == {"handled": 1, "waiting": 1, "sessions": 3, "returning": 0}
     assert told("pause", "clerk")[2] == "echo/clerk is paused\n"
     assert told("up", "--once", "-q")[0] == exits.OK
     assert "clerk-" not in told("session", "list")[1]  # its event waits

@@ -31,6 +31,8 @@ PROBED = 16 * 1024 * 1024
 """Bytes of the largest file that a probe checks completely; the check takes a tenth of a second."""
 STEP = 256
 """Pages given back in one transaction, so that a writer waits no longer than for another writer."""
+REPLACED = ".replaced-"
+"""In the name of a replaced store, between the name of the store and the time of the restore."""
 SECONDS = 1.0
 """Time after which a compaction beside writers ends: whoever wants more calls again."""
 
@@ -87,7 +89,16 @@ class SqliteAdministration:
             uses = sorted(_uses(db), key=_bytes_of, reverse=True)
             found = [row for query in _LARGEST for row in db.execute(query)]
         largest = sorted((StoreUse(unplain(name), rows, size or 0) for name, rows, size in found), key=_bytes_of)
-        return StoreInfo(self.path, size, free, tuple(uses), tuple(largest[: -_SHOWN - 1 : -1]), tuple(self.backups()))
+        replaced = (each for each in self.path.parent.glob(f"{self.path.name}{REPLACED}*Z") if each.is_file())
+        return StoreInfo(
+            self.path,
+            size,
+            free,
+            tuple(uses),
+            tuple(largest[: -_SHOWN - 1 : -1]),
+            tuple(self.backups()),
+            replaced=tuple(sorted(replaced, reverse=True)),
+        )
 
     def size(self) -> tuple[int, int]:
         """Return the bytes of the file with the pages still in its log, and the free ones of them."""
@@ -145,7 +156,7 @@ class SqliteAdministration:
             raise BackupNotFound(self.path, f"has no backup in {self.path.parent / BACKUPS}. Name one")
         if not source.is_file():
             raise BackupNotFound(source, "is not a file. Name a backup; see: amplifier store info")
-        kept = self._beside(f".replaced-{stamp()}")
+        kept = self._beside(f"{REPLACED}{stamp()}")
         with translate_errors(self.path), TemporaryDirectory(prefix=".new-store-", dir=self.path.parent) as folder:
             new = Path(folder) / "store"
             back_up(source, new)

@@ -23,7 +23,9 @@ _COUNTS = f"""SELECT
         SELECT 1 FROM before.deliveries AS old WHERE old.delivery_id = now.delivery_id)),
     (SELECT count(*) FROM main.sessions AS now WHERE NOT EXISTS (
         SELECT 1 FROM before.sessions AS old
-        WHERE old.session_id = now.session_id AND old.message_count >= now.message_count))"""
+        WHERE old.session_id = now.session_id AND old.message_count >= now.message_count)),
+    (SELECT count(*) FROM before.sessions AS old WHERE NOT EXISTS (
+        SELECT 1 FROM main.sessions AS now WHERE now.session_id = old.session_id))"""
 """Every version of the tables has these columns. A delivery that was purged after its end counts as handled."""
 
 

@@ -360,8 +360,9 @@ async def test_a_restore_knows_what_it_would_lose(path: Path, administration: Sq
     await store.enqueue("/p", "queue", "t", event)
     await store.create(SessionRecord("later"))
     await store.append("s0", [{}], at=10)
+    await store.delete("s1")
     await store.close()
-    assert administration.losses(backup) == RestoreLosses(handled=2, waiting=1, sessions=2)
+    assert administration.losses(backup) == RestoreLosses(handled=2, waiting=1, sessions=2, returning=1)
     assert administration.losses(path.with_name("missing.db")) is None
     before = sorted(path.parent.rglob("*"))
     administration.losses(backup)
