@@ -25,6 +25,7 @@ _PRAGMAS = (
     "PRAGMA synchronous = FULL",  # a commit returns when it would survive a power cut
     "PRAGMA fullfsync = ON",  # without it macOS leaves written data in the drive's cache
     "PRAGMA journal_size_limit = 67108864",  # a log grown by one large write shrinks again
+    "PRAGMA secure_delete = ON",  # what is deleted is overwritten: not each build of SQLite does that
     "PRAGMA cell_size_check = ON",  # a read notices a page contradicting itself
 )
 

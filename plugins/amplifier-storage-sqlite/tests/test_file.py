@@ -632,3 +632,15 @@ async def test_a_folder_keeps_its_store_under_a_name_that_is_known(tmp_path: Pat
 def test_a_configuration_that_cannot_work_says_which_key(config: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=rf"storage-sqlite: .*{message}"):
         open_sqlite(config)
+
+
+async def test_what_was_deleted_is_in_no_page_of_the_file(path: Path) -> None:
+    store = open_sqlite({"path": path})
+    secret = "what nobody is to read again " * 400
+    for session_id in ("gone", "stays"):
+        await store.create(SessionRecord(session_id))
+        await store.append(session_id, [{"role": "user", "content": f"{secret}{session_id}"}], at=0)
+    await store.delete("gone")
+    await store.close()
+    content = b"".join(each.read_bytes() for each in path.parent.glob(f"{path.name}*"))
+    assert (content.count(b"read again gone"), content.count(b"read again stays")) == (0, 1)
