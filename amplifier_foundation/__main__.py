@@ -5,6 +5,8 @@ import importlib
 import os
 import signal
 import sys
+from contextlib import suppress
+from io import TextIOWrapper
 from threading import Lock
 from types import ModuleType
 from typing import Any
@@ -19,6 +21,8 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 if next((each for each in sys.argv[1:] if not each.startswith("-")), "") == "up":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
+STREAMS = "streams"
+"""The option `-X` of Python with the encoding of the terminal, where that is not UTF-8."""
 REMEDY = "pip uninstall amplifier-core && pip install --force-reinstall --no-deps amplifier"
 
 
@@ -51,6 +55,10 @@ class LateMetadata(ModuleType):
 
 def main() -> None:
     """Run the command line."""
+    if sys.getfilesystemencoding() != "utf-8":
+        _restart_with_utf8()
+    if STREAMS in sys._xoptions:
+        _read_as_locale(str(sys._xoptions[STREAMS]))
     _open_closed_streams()
     if not _kernel_is_ours():
         raise SystemExit(
@@ -65,6 +73,34 @@ def main() -> None:
         command_line()
     finally:
         gc.freeze()  # else the last collection walks through every module: a fifth of the time of a short command
+
+
+def _restart_with_utf8() -> None:
+    """Become a Python that reads names of files as UTF-8: a folder is the same project in every locale.
+
+    No variable says so: programs that are started from here keep their locale.
+    """
+    options = ["-X", "utf8", "-X", f"{STREAMS}={sys.getfilesystemencoding()}"]
+    with suppress(OSError, ValueError):  # then it goes on as it is
+        try:
+            with open("/proc/self/cmdline", "rb") as file:  # noqa: PTH123 - pathlib is not imported here
+                given: list[str] | list[bytes] = file.read().split(b"\0")[1:-1]  # `sys.orig_argv` may not be exact
+        except OSError:
+            given = sys.orig_argv[1:]
+        os.execv(sys.executable, [sys.executable, *options, *given])
+
+
+def _read_as_locale(encoding: str) -> None:
+    """Print and read text as the terminal does. An argument is UTF-8, or names a file; else it was typed there."""
+    for place, argument in enumerate(sys.argv):
+        raw, paths = os.fsencode(argument), (argument, os.path.dirname(argument))  # noqa: PTH120 - as above
+        is_named = any(not each.isascii() and os.path.lexists(each) for each in paths)
+        if not is_named and raw.decode("utf-8", "ignore") != argument:
+            sys.argv[place] = raw.decode(encoding, "surrogateescape")
+    if "PYTHONIOENCODING" not in os.environ:
+        for stream in (sys.stdin, sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(encoding=encoding, errors=stream.errors)
 
 
 def _open_closed_streams() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_core.errors import SessionNotFound
 
+from ..documents.safe_text import shell_word
 from .hosts.sharing import shared_store
 from .keys import RUNS, queue_key, root_id
 from .lifecycle import read_wish
@@ -53,7 +53,7 @@ class UndeclaredQueue(NamedTuple):
         them = "it" if self.waiting == 1 else "them"
         drop = f"or discard {them} with: amplifier trigger drop {self.queue}"
         if not self.source:
-            return f"Move it back to handle {them}, {drop} --folder {shlex.quote(self.project)}"
+            return f"Move it back to handle {them}, {drop} --folder {shell_word(self.project)}"
         return f"Give it that name again to handle {them}, {drop}"
 
     def __str__(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 import shutil
 import sys
 from hashlib import sha256
@@ -16,6 +15,7 @@ import click
 
 from amplifier_core.errors import AmplifierError, SessionConflict
 
+from ..documents.safe_text import shell_word
 from .app import plugins_of, require_runnable, use_inbox
 from .loops import run_in_loop
 from .output import PlainLines, console, print_session_tree
@@ -178,8 +178,8 @@ async def _print_result(store: DurableStore, project: str, fork: SessionRecord, 
     for command in (
         f"session show {fork.session_id}",
         f"session tree {fork.fork_of}",
-        f"run --fork {fork.fork_of} {shlex.quote(QUESTION)}",
-        f"up {shlex.quote(project)}       # then change a file there",
+        f"run --fork {fork.fork_of} {shell_word(QUESTION)}",
+        f"up {shell_word(project)}       # then change a file there",
     ):
         out.print(f"  {_program()} {command}", markup=False)
 
@@ -190,4 +190,4 @@ def _program() -> str:
     found = shutil.which("amplifier")
     if here.name != "amplifier" or (found and Path(found).resolve() == here):
         return "amplifier"
-    return shlex.quote(min(os.path.relpath(here), str(here), key=len))
+    return shell_word(min(os.path.relpath(here), str(here), key=len))

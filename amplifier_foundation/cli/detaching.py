@@ -10,9 +10,12 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from amplifier_core.utils.interpreters import PYTHON
 
 from ..cli import exits
 
@@ -45,9 +48,12 @@ class Logfile:
         if not self._path.parent.exists():
             make_private(self._path.parent)
         descriptor = open_log(self._path)
-        for stream in (1, 2):
-            os.dup2(descriptor, stream)
+        for number in (1, 2):
+            os.dup2(descriptor, number)
         os.close(descriptor)
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(encoding="utf-8", errors=stream.errors)  # the encoding of no terminal
 
     def rotate(self) -> None:
         """Begin a new file when this one is long enough, renamed or gone.
@@ -118,7 +124,7 @@ def detach(flags: Sequence[str], arguments: Sequence[str], *, quiet: bool) -> in
         raise click.ClickException(f"{path}: {error.strerror}") from None
     try:
         begins = os.fstat(log).st_size
-        program = [sys.executable, "-P", "-m", "amplifier_foundation"]
+        program = [*PYTHON, "-P", "-m", "amplifier_foundation"]
         process = subprocess.Popen(
             [*program, *flags, "up", "--log", str(path), *arguments],
             stdin=subprocess.DEVNULL,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -12,6 +11,7 @@ import click
 
 from amplifier_core.errors import StoreError
 
+from ..documents.safe_text import shell_word
 from ..operations.columns import as_json as row_facts
 from ..operations.columns import cell, columns_of, cut_causes, shorten_home
 from ..operations.overview import ask_processes, overview_without_store, read_overview, read_undeclared
@@ -98,7 +98,7 @@ def _print(
         click.echo(cause, err=True)
     for row in rows:
         if row["state"] == "degraded" and row["postponed"]:
-            elsewhere = f" --folder {shlex.quote(row['project'])}" if row["project"] != project_here() else ""
+            elsewhere = f" --folder {shell_word(row['project'])}" if row["project"] != project_here() else ""
             discard = f"amplifier trigger drop {row['queue']}{elsewhere}"
             click.echo(f"{row['queue']}: discard all that waits for it with: {discard}", err=True)
     for each in hosts:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
+import os
 import re
+import sys
 from typing import TYPE_CHECKING
 
 from amplifier_core.permissions.hidden import UNSEEN
@@ -37,6 +40,17 @@ def exact_line(text: str, length: int) -> str:
     """Return `text` as `exact` does, as one line of at most `length` characters; a longer one ends with `…`."""
     line = exact(text).replace("\n", "\\n")
     return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def shell_word(text: str) -> str:
+    """Return `text` as a word of a command to paste; one that the terminal may not give back is written in bytes."""
+    import shlex
+
+    encoding = codecs.lookup(getattr(sys.stderr, "encoding", None) or "utf-8").name
+    if text.isprintable() and (text.isascii() or encoding == "utf-8"):
+        return shlex.quote(text)
+    shown = (chr(byte) if 32 <= byte < 127 and byte not in b"'\\" else f"\\{byte:03o}" for byte in os.fsencode(text))
+    return f"$'{''.join(shown)}'"
 
 
 def one_line(text: str, length: int, hide: Callable[[str], str] = redact_text) -> str:

@@ -14,6 +14,8 @@ import sys
 import threading
 from pathlib import Path
 
+from amplifier_core.utils.interpreters import PYTHON
+
 BEGIN = Path(__file__).with_name("begin.py")
 TASKS = Path("/proc/self/task")
 
@@ -42,7 +44,7 @@ def start_interpreter(own: socket.socket, blocking: socket.socket, output: socke
         if number >= 0:
             os.set_inheritable(number, True)
     try:
-        command = [sys.executable, "-I", str(BEGIN), "session", json.dumps(sys.path), *map(str, numbers)]
+        command = [*PYTHON, "-I", str(BEGIN), "session", json.dumps(sys.path), *map(str, numbers)]
         prints = [(os.POSIX_SPAWN_DUP2, output.fileno(), number) for number in (1, 2)]
         return os.posix_spawn(
             sys.executable, [*command, str(os.getpid())], os.environ, file_actions=prints, setpgroup=0

@@ -7,13 +7,13 @@ import json
 import os
 import signal
 import socket
-import sys
 from contextlib import ExitStack, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import AmplifierError
 from amplifier_core.process_forks import close_in_forks
+from amplifier_core.utils.interpreters import PYTHON
 
 from .fresh import BEGIN
 from .link import Link, LinkClosed
@@ -81,7 +81,7 @@ class SandboxedProcess:
         """Start Python in the sandbox. Raises the errors of the sandbox, and `OSError`."""
         needed = find_python_folders()
         path = json.dumps(choose_below(module_folders(), needed))
-        argv = [sys.executable, "-I", str(BEGIN), _BEGINS, path, str(self._theirs.fileno())]
+        argv = [*PYTHON, "-I", str(BEGIN), _BEGINS, path, str(self._theirs.fileno())]
         launch = await asyncio.to_thread(self.sandbox.launch, argv, [*needed, *readable])
         try:
             # It ends with the thread of this loop, in a sandbox that can do that.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from amplifier_core.errors import SessionProcessEnded
 from amplifier_core.process_forks import close_in_forks
+from amplifier_core.utils.interpreters import PYTHON
 
 from ..settings.layer import DEFAULTS
 from .fresh import BEGIN
@@ -126,7 +127,7 @@ class Zygotes:
 
     def command(self, control: int) -> list[str]:
         """Return the command that starts a zygote with this control socket."""
-        return [sys.executable, "-I", str(BEGIN), "zygote", json.dumps(module_folders()), str(control), self._way]
+        return [*PYTHON, "-I", str(BEGIN), "zygote", json.dumps(module_folders()), str(control), self._way]
 
     def learn(self, imported: Iterable[Any], packages: Iterable[str]) -> None:
         """Have later children share what an ended one had to import, of our own and of these packages.

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.entry_points import EntryPoint, find_entry_points
 from amplifier_core.errors import PluginError, UnknownName
+from amplifier_core.utils.interpreters import PYTHON
 
 from ..documents.problems import did_you_mean
 from .report import GROUPS, Examined, Report, kind_of, name_of_dist
@@ -123,7 +124,7 @@ def run_examination(facts: dict[str, Any], folder: Path, patience: float) -> int
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",
     }
-    command = [sys.executable, "-P", "-m", "amplifier_foundation.packages.examining", json.dumps(facts)]
+    command = [*PYTHON, "-P", "-m", "amplifier_foundation.packages.examining", json.dumps(facts)]
     with (folder / "out").open("w+b") as out, (folder / "err").open("wb") as err:
         process = subprocess.Popen(
             command, cwd=folder / "work", env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err,

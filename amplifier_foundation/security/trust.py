@@ -43,9 +43,9 @@ class NotTrusted(AmplifierError, PermissionError):
 
     def __init__(self, place: str, changed: Sequence[str] = (), content: Content | None = None) -> None:
         self.place, self.changed, self.content = place, tuple(changed), content
-        import shlex
+        from ..documents.safe_text import shell_word
 
-        shown, target = show_place(place), shlex.quote(target_of(place))
+        shown, target = show_place(place), shell_word(target_of(place))
         if self.changed:
             names = ", ".join(_brief(each, place) for each in self.changed[:3])
             more = f" and {len(self.changed) - 3} more" if len(self.changed) > 3 else ""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import click
 
 from amplifier_core.errors import AmplifierError, SessionConflict
 
+from ...documents.safe_text import shell_word
 from ..app import json_option, plugins_of
 from ..output import print_json
 from .installing import find_missing
@@ -83,5 +83,5 @@ def name_missing(ctx: click.Context, bundle: Path) -> None:
 
 def suggest_run(folder: Path) -> None:
     """Print the command to try the bundle of a folder on stderr."""
-    where = "" if folder.resolve() == Path.cwd() else f"-b {shlex.quote(str(folder))} "
+    where = "" if folder.resolve() == Path.cwd() else f"-b {shell_word(str(folder))} "
     click.echo(f'Try it: amplifier run {where}"hello"', err=True)

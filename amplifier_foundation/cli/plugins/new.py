@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import click
 
+from ...documents.safe_text import shell_word
 from ...packages.creating import KINDS
 from ..app import json_option
 from ..output import print_json
@@ -28,5 +28,5 @@ def new(kind: str, name: str, folder: Path | None, as_json: bool) -> None:
         print_json("plugin.new/1", {"kind": kind, "dist": dist, "path": str(folder)})
         return
     click.echo(folder)
-    click.echo(f"Work on it: cd {shlex.quote(str(folder))} && pip install -e '.[dev]' && pytest", err=True)
+    click.echo(f"Work on it: cd {shell_word(str(folder))} && pip install -e '.[dev]' && pytest", err=True)
     click.echo(f"Try it: amplifier plugin check {dist}", err=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from amplifier_core.storage import DurableStore
 from amplifier_core.utils.secrets import redact_text
 
 from ...cli import exits
-from ...documents.safe_text import plain
+from ...documents.safe_text import plain, shell_word
 from ...paths import project_of
 from ...security import read_policy
 from ..app import plugins_of
@@ -52,7 +51,7 @@ class Workers:
     def __init__(self, bundle: str | None) -> None:
         """`bundle` is the bundle of the command line."""
         self.host: BesideConversation | None = None
-        self._up = "amplifier up" if bundle is None else f"amplifier up -b {shlex.quote(bundle)}"
+        self._up = "amplifier up" if bundle is None else f"amplifier up -b {shell_word(bundle)}"
         self._view: RunView | None = None
         self._before: list[Activity] = []
 

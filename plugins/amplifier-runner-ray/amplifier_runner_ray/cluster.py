@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, ValidationError
 
 from amplifier_core.entry_points import find_entry_points
+from amplifier_core.utils.interpreters import PYTHON
 from amplifier_foundation.documents.dicts import get_nested
 from amplifier_foundation.documents.fields import Section
 from amplifier_foundation.isolation.fresh import BEGIN
@@ -99,7 +99,7 @@ class RayCluster(Zygotes):
         asked = {"address": find_address(self.config), "cpus": self.config.cpus, "resources": self.config.resources}
         function = "amplifier_runner_ray.bridge:begin_bridge"
         folders = json.dumps(module_folders())
-        return [sys.executable, "-I", str(BEGIN), function, folders, str(control), json.dumps(asked)]
+        return [*PYTHON, "-I", str(BEGIN), function, folders, str(control), json.dumps(asked)]
 
     def describe_process(self, job: Job, paths: Iterable[str]) -> dict[str, Any]:
         """Return what a child on a node gets of this environment: named variables, and the keys of its providers."""

@@ -67,6 +67,8 @@ class Landlock:
 
     def launch(self, run: Run) -> Launch:
         """Return the process that confines itself, and then runs a program."""
+        from amplifier_core.utils.interpreters import PYTHON
+
         from .contracts import Launch, make_environment
         from .seccomp import AF_INET, AF_INET6, AF_NETLINK, make_filter
 
@@ -80,7 +82,7 @@ class Landlock:
             "argv": [*run.argv],
             "supervised": run.supervised,
         }
-        argv = [sys.executable, "-I", "-S", __file__, json.dumps(orders)]
+        argv = [*PYTHON, "-I", "-S", __file__, json.dumps(orders)]
         own = {"HOME": run.scratch, "GIT_CONFIG_NOSYSTEM": "1"}  # git stops at a file that it may not read
         return Launch(argv, {**make_environment(run), **own})
 

@@ -8,11 +8,12 @@ import json
 import os
 import secrets
 import signal
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+from amplifier_core.utils.interpreters import PYTHON
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,7 +97,7 @@ class TerminalCommand:
                 os.close(number)
         mark = secrets.token_hex(8)
         environment = {**launch.environment, MARK: mark}
-        program = [sys.executable, "-I", "-c", _LAUNCHER, f"{MARK}={mark}"]
+        program = [*PYTHON, "-I", "-c", _LAUNCHER, f"{MARK}={mark}"]
         given = {"argv": launch.argv, "environment": environment, "descriptors": descriptors}
         packed = base64.b64encode(json.dumps(given).encode()).decode()
         parts = [packed[start : start + LONGEST_ARGUMENT] for start in range(0, len(packed), LONGEST_ARGUMENT)]
