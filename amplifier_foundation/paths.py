@@ -22,6 +22,8 @@ _in_use: set[Path] = set()
 """Data folders that are not made again: what is written into another folder of the name would be lost."""
 _warned: set[Path] = set()
 """Data folders of users that root was warned of."""
+_own: set[Path] = set()
+"""Data folders without files of others."""
 
 
 @contextmanager
@@ -97,9 +99,33 @@ def make_private(folder: Path) -> Path:
         raise
     except OSError as error:
         raise unusable_error(folder, error) from error
-    if os.geteuid() == 0 and folder not in _warned and folder == data_home():
-        _warn_root(folder)
+    if folder == data_home():
+        require_own_files()
+        if os.geteuid() == 0 and folder not in _warned:
+            _warn_root(folder)
     return folder
+
+
+def require_own_files() -> None:
+    """Raise `StoreUnavailable` for a file or folder of another user in the data folder: what is there is obeyed.
+
+    Those of root are as good as the user's. Root may use the data folder of a user, with that user's files.
+    """
+    home, user = data_home(), os.geteuid()
+    if home in _own:
+        return
+    try:
+        owners = {0, user, home.stat().st_uid} if user == 0 else {0, user}
+        with os.scandir(home) as entries:
+            found = {entry.path: entry.stat(follow_symlinks=False).st_uid for entry in entries}
+    except OSError:  # it is not made yet, or closed, which is told of what needs it
+        return
+    for path, owner in sorted(found.items()):
+        if owner not in owners:
+            why = f"belongs to {_user(owner)}, and what others put there is not obeyed"
+            remedy = f"Remove it, as root if you may not, or set {_VARIABLE} to a folder of yours"
+            raise StoreUnavailable(path, f"{why}. {remedy}")
+    _own.add(home)
 
 
 def is_closed(error: BaseException) -> bool:

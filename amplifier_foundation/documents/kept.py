@@ -49,7 +49,7 @@ class Check(NamedTuple):
         place = self._entry_of(path)
         with suppress(OSError, ValueError, RecursionError):
             status = place.stat()
-            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES or status.st_uid != os.geteuid():
                 return None
             entry = json.loads(place.read_bytes())
             if isinstance(entry, dict) and entry.get("key") == self._key(path, about):

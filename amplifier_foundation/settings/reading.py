@@ -14,6 +14,7 @@ from amplifier_core.frozen import frozen
 from ..documents.dicts import deep_merge, get_nested, keys_of, set_nested
 from ..documents.positions import Place, format_path
 from ..documents.problems import Problem, has_errors
+from ..paths import require_own_files
 from .layer import DEFAULTS, Layer, check_layer, file_layer
 from .places import SCOPES, project_folder, settings_file
 from .problems import InvalidSettings, SettingNotSet
@@ -60,8 +61,9 @@ def read_settings(folder: Path | str | None = None, *, overrides: Mapping[str, A
     """Return the effective settings in `folder` (default: the current one).
 
     `overrides` are the values of the command line; None counts as missing. Raises `InvalidSettings` with every mistake,
-    by line.
+    by line, and `StoreUnavailable` for files of others in the data folder.
     """
+    require_own_files()
     here = Path(folder or Path.cwd()).absolute()
     file, project = settings_file("user"), project_folder(folder)
     files: list[tuple[Scope, Path, Path]] = [("user", file, file.parent)]

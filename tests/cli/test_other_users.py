@@ -7,12 +7,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.documents.kept import Check, Kept
 from amplifier_foundation.paths import make_private, project_of, unusable_error
 from amplifier_foundation.sessions.lock import owner_lock
+from amplifier_foundation.settings import read_settings
 
 OTHER = 65534
 SETPRIV = shutil.which("setpriv")
@@ -60,6 +63,59 @@ def test_a_data_folder_of_another_user_is_told_once_and_no_plugin_is_blamed(
     assert line.startswith(f"amplifier: {home}: cannot be used (Permission denied): it belongs to ")
     assert "plugin" not in done.stderr
     assert done.returncode == exits.TRY_AGAIN
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("settings.yaml", "run hi"),
+        ("settings.yaml", "config set max_subprocess 3"),
+        ("skills", "permission test bash(rm)"),
+    ],
+)
+def test_what_another_user_put_into_the_data_folder_is_not_obeyed(
+    name: str, command: str, background: Path, home: Path
+) -> None:
+    home.mkdir(0o777)
+    planted = home / name
+    if planted.suffix:
+        planted.write_text("permissions: {allow: ['bash(*)']}\n")
+    else:
+        planted.mkdir()
+    os.chown(planted, OTHER, OTHER)
+    for _ in range(2):  # the folder is private the second time
+        done = as_user(*command.split())
+        [line] = done.stderr.splitlines()[-1:]
+        assert line.startswith(f"amplifier: {planted}: belongs to ")
+        assert line.endswith("Remove it, as root if you may not, or set AMPLIFIER_HOME to a folder of yours")
+        assert (done.returncode, done.stdout) == (exits.TRY_AGAIN, "")
+    assert "is not obeyed" in as_user("doctor", "--json").stdout
+    assert planted.stat().st_uid == OTHER
+
+
+def test_what_another_user_kept_of_a_check_is_not_believed(home: Path, tmp_path: Path) -> None:
+    make_private(home)
+    file = tmp_path / "checked.yaml"
+    check = Check("test", (file,))
+    file.touch()
+    check.keep(file, "its content", {"planted": True})
+    assert check.find(file, "its content") == Kept({"planted": True})
+    [entry] = (home / "cache" / "test").iterdir()
+    os.chown(entry, OTHER, OTHER)
+    assert check.find(file, "its content") is None
+
+
+def test_settings_of_root_are_obeyed_and_root_obeys_those_of_the_user_whose_folder_it_uses(
+    home: Path, project: Path, amplifier: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_private(home)
+    (home / "settings.yaml").write_text("max_subprocess: 7\n")
+    with monkeypatch.context() as context:
+        context.setattr(os, "geteuid", lambda: OTHER)
+        assert read_settings().get("max_subprocess") == 7
+    for path in (home, home / "settings.yaml"):
+        os.chown(path, OTHER, OTHER)
+    assert amplifier("config", "get", "max_subprocess").stdout == "7\n"
 
 
 def test_the_doctor_names_files_of_another_user(background: Path, home: Path) -> None:
