@@ -34,7 +34,7 @@ DEFAULTS: dict[str, Any] = {
     "permissions": {},
     "fetch": {"timeout": 120},
     "approvals": {"timeout": "24h"},
-    "retention": {"sessions": "90d", "keep": 20, "max_size": 0, "undo": "200MB"},
+    "retention": {"sessions": "90d", "keep": 20, "max_size": 0, "undo": "200MB", "prompts": 1000},
     "notify": [],
     "hosts": {"lease": 30},
     "transports": [],

@@ -79,7 +79,7 @@ class Approvals(Section):
 
 
 class Retention(Section):
-    """Limits on keeping the sessions made by background sessions."""
+    """Limits on what is kept."""
 
     sessions: Seconds = 0
     """Time to keep a session after its last change; 0: for ever."""
@@ -89,6 +89,8 @@ class Retention(Section):
     """Sessions of each background session kept at any age."""
     undo: Size = 0
     """Limit on the earlier contents of changed files in bytes: the oldest go first; 0: none are kept."""
+    prompts: int = Field(default=0, ge=0)
+    """Lines typed in conversations that are kept for the next ones; 0: none, only your own settings count."""
 
     @field_validator("sessions", mode="before")
     @classmethod

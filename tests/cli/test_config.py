@@ -67,6 +67,7 @@ def test_every_setting_is_shown_with_its_value_and_its_place(capsys: pytest.Capt
         ["retention.keep", "20", "default"],
         ["retention.max_size", "0", "default"],
         ["retention.undo", "200MB", "default"],
+        ["retention.prompts", "1000", "default"],
         ["notify", "-", "default"],
         ["hosts.lease", "30", "default"],
         ["transports", "-", "default"],
@@ -87,7 +88,7 @@ def test_the_json_has_every_setting_and_every_file(
     assert list(rows) == [
         *("bundle", "bundles", "storage", "overrides", "models", "permissions", "fetch.timeout"),
         "approvals.timeout",
-        *("retention.sessions", "retention.keep", "retention.max_size", "retention.undo"),
+        *("retention.sessions", "retention.keep", "retention.max_size", "retention.undo", "retention.prompts"),
         "notify",
         "hosts.lease",
         "transports",

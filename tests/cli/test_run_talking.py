@@ -136,6 +136,40 @@ def test_pasted_lines_are_one_prompt(tmp_path: Path) -> None:
     assert shown.endswith(r"'first\nsecond\n third'" + "\r\n")
 
 
+def type_lines(history: Path, *lines: str, remembered: int = 1_000) -> None:
+    """Type lines at a terminal, each when it is asked for."""
+    read = "from amplifier_foundation.cli.running.lines import LineEditor; from pathlib import Path; import sys"
+    program = f"{read}; editor = LineEditor(Path(sys.argv[1]), (), {remembered}); [editor.read() for _ in sys.argv[2:]]"
+    side, other = pty.openpty()
+    streams = {"stdin": other, "stdout": other, "stderr": other}
+    command = [sys.executable, "-c", program, str(history), *lines]
+    with subprocess.Popen(command, **streams, env={**os.environ, "TERM": "dumb"}) as process:
+        for line in lines:
+            shown = ""
+            while not shown.endswith("> "):
+                shown += os.read(side, 1000).decode()
+            os.write(side, f"{line}\n".encode())
+        assert process.wait(60) == 0
+    os.close(side)
+    os.close(other)
+
+
+def test_what_is_typed_is_kept_without_secrets_or_not_at_all(tmp_path: Path) -> None:
+    history = tmp_path / "prompts"
+    type_lines(history, "first", "my key is ghp_mHFwUbbYrEqmSM9wCZ7Uw9xfogoEmvnEN5N1 ok")
+    type_lines(history, "password: Hunter2secretpw99", "last")
+    first, key, password, last = history.read_text().splitlines()
+    assert (first, key) == ("first", "my key is [REDACTED] ok")
+    assert password.startswith("password: [REDACTED]")
+    assert last == "last"
+    assert history.stat().st_mode & 0o777 == 0o600
+    type_lines(history, "second", "third", remembered=2)
+    type_lines(history, remembered=2)
+    assert history.read_text().splitlines() == ["second", "third"]
+    type_lines(history, "nothing", remembered=0)
+    assert not history.exists()
+
+
 def test_a_child_that_asks_is_named_once(terminals: Any, project: Path) -> None:
     person = terminals("run", "--name", "held")
     person.prompted()

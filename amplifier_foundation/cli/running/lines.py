@@ -8,12 +8,14 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.utils.secrets import redact_text
+
+from ...settings.layer import DEFAULTS
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-REMEMBERED = 1_000
-"""Lines in the history."""
 PROMPT, MORE = "> ", ". "
 QUOTES = '"""'
 
@@ -21,14 +23,18 @@ QUOTES = '"""'
 class LineEditor:
     """Reads prompts and completes `words` at the beginning of a line.
 
-    The history is a file for its owner alone. A Python without `readline` has neither editing nor history.
+    The history is a file of at most `remembered` lines, for its owner alone; secrets in it are hidden. With 0 there is
+    none, and that of before is removed. A Python without `readline` has neither editing nor history.
     """
 
-    def __init__(self, history: Path, words: Sequence[str] = ()) -> None:
+    def __init__(
+        self, history: Path, words: Sequence[str] = (), remembered: int = DEFAULTS["retention"]["prompts"]
+    ) -> None:
         self._readline: Any = None
         with suppress(ImportError):
             self._readline = import_module("readline")
-        self._history = str(history)
+        self._history = history
+        self._remembered = remembered
         self.words = list(words)
         self._known = 0
         self._is_reading = False
@@ -36,12 +42,15 @@ class LineEditor:
             self._set_up(self._readline)
 
     def _set_up(self, editor: Any) -> None:
-        os.close(os.open(self._history, os.O_RDWR | os.O_CREAT, 0o600))
         editor.clear_history()
-        editor.set_history_length(REMEMBERED)
-        editor.read_history_file(self._history)
+        editor.set_history_length(self._remembered)
+        if self._remembered:
+            os.close(os.open(self._history, os.O_RDWR | os.O_CREAT, 0o600))
+            editor.read_history_file(self._history)
+        else:
+            self._history.unlink(missing_ok=True)
         self._known = editor.get_current_history_length()
-        if self._known > REMEMBERED:
+        if self._known > self._remembered:
             editor.write_history_file(self._history)
         editor.set_completer_delims(" \n")
         editor.set_completer(self._complete)
@@ -104,8 +113,17 @@ class LineEditor:
 
     def _save(self) -> None:
         editor: Any = self._readline
-        if editor is None:
+        if editor is None or not self._remembered:
             return
+        typed = [
+            editor.get_history_item(1 + place) for place in range(self._known, editor.get_current_history_length())
+        ]
+        text = "\n".join(typed)  # a secret may have several lines
+        if (safe := redact_text(text)) != text:
+            for _ in typed:
+                editor.remove_history_item(self._known)
+            for line in safe.split("\n"):
+                editor.add_history(line)
         fresh, self._known = editor.get_current_history_length() - self._known, editor.get_current_history_length()
         if fresh > 0 and hasattr(editor, "append_history_file"):
             editor.append_history_file(fresh, self._history)

@@ -53,8 +53,10 @@ LOOK = 0.5
 def talk(ctx: click.Context, wanted: Wanted) -> int:
     """Hold a conversation until the person ends it; return the exit code."""
     from ...paths import data_home, make_private
+    from ...settings import read_user_settings
 
-    editor = LineEditor(make_private(data_home()) / "prompts", list(COMMANDS))
+    remembered = read_user_settings().get("retention.prompts")  # no project empties the history of all
+    editor = LineEditor(make_private(data_home()) / "prompts", list(COMMANDS), remembered)
     foreground = Foreground()
     talk = Talk(ctx, foreground, editor)
     try:
