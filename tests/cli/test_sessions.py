@@ -391,6 +391,29 @@ def test_a_session_is_exported_as_json_lines(project: Path, told: Told) -> None:
     assert rest == [{"id": f"m{number}", "message": message} for number, message in enumerate(IN_FLIGHT, 1)]
 
 
+@pytest.mark.parametrize("command", [("export", "source"), ("tree", "--format", "html")])
+def test_a_file_that_is_there_becomes_private_before_a_session_is_written_into_it(
+    command: tuple[str, ...], project: Path, told: Told
+) -> None:
+    stored("source", IN_FLIGHT)
+    written = told("session", *command)[1]
+    Path("open").write_text("x" * 2 * len(written))
+    Path("open").chmod(0o644)
+    Path("link").symlink_to("open")
+    assert told("session", *command, "-o", "link")[0] == exits.OK
+    assert (stat.S_IMODE(Path("open").stat().st_mode), Path("open").read_text(encoding="utf-8")) == (0o600, written)
+
+
+def test_an_export_into_a_device_leaves_its_mode(project: Path, told: Told) -> None:
+    stored("source", IN_FLIGHT)
+    os.mkfifo("pipe", 0o644)
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    assert told("session", "export", "source", "-o", "pipe")[0] == exits.OK
+    assert stat.S_IMODE(Path("pipe").stat().st_mode) == 0o644
+    assert os.read(reader, 100_000).decode() == told("session", "export", "source")[1]
+    os.close(reader)
+
+
 def test_a_session_is_exported_as_markdown_to_a_private_file(project: Path, told: Told, data: Data) -> None:
     stored("source", IN_FLIGHT, name="reader")
     code, out, err = told("session", "export", "source", "--format", "markdown", "-o", "out.md")

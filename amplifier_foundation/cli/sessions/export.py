@@ -57,11 +57,18 @@ async def export(ctx: click.Context, session_id: str, kind: str, output: Path | 
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file readable by its owner alone. Raises `click.UsageError` when it cannot be written."""
+    """Write a file readable by its owner alone, also one that is there; pipes and devices stay as they are.
+
+    Raises `click.UsageError` when it cannot be written.
+    """
     import os
+    import stat
 
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                os.fchmod(file.fileno(), 0o600)  # before anything is in it
+                file.truncate()
             file.write(text)
     except OSError as error:
         raise click.UsageError(f"{path} cannot be written: {error.strerror}") from error

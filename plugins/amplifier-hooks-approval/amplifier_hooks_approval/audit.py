@@ -38,6 +38,7 @@ class Audit:
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
+                os.fchmod(descriptor, 0o600)  # it may be there already
                 os.write(descriptor, json.dumps(line, default=str).encode() + b"\n")
             finally:
                 os.close(descriptor)

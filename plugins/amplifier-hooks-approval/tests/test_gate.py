@@ -199,6 +199,8 @@ async def test_another_module_may_want_a_question(tmp_path: Path) -> None:
 
 async def test_the_audit_has_a_private_line_for_each_question_and_answer(tmp_path: Path) -> None:
     file, tool = tmp_path / "audit" / "lines.jsonl", MockTool("save")
+    file.parent.mkdir()
+    file.touch(0o644)
     plan = make_plan("token=sk-1234567890abcdefghij", tools=["save"], audit={"enabled": True, "file": str(file)})
     gate = PermissionGate(Policy(), tmp_path)
     async with AmplifierSession(plan, approval_system=Answers("Deny"), permissions=gate, strict=True) as session:  # type: ignore[arg-type]

@@ -69,6 +69,7 @@ def append_line(path: Path, line: Mapping[str, Any]) -> None:
     """Append one line to a file readable by its owner alone."""
     text = json.dumps(line, ensure_ascii=False) + "\n"
     with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor
+        os.fchmod(file.fileno(), 0o600)  # it may be there already
         file.write(text)
 
 

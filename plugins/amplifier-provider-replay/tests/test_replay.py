@@ -15,7 +15,7 @@ from amplifier_core import ChatRequest, Message
 from amplifier_core.llm_errors import InvalidRequestError, RateLimitError
 from amplifier_core.testing import TestCoordinator, check_provider
 from amplifier_provider_replay import check_config
-from amplifier_provider_replay.files import RecordingError, normalise, read_recording, render_request
+from amplifier_provider_replay.files import RecordingError, append_line, normalise, read_recording, render_request
 from amplifier_provider_replay.playing import DriftError, Player
 from amplifier_provider_replay.recording import Recorder
 
@@ -133,6 +133,9 @@ def test_no_secret_is_in_a_recording_and_nobody_else_reads_it(project: Project) 
     (file,) = (project.folder / "rec").iterdir()
     assert KEY not in file.read_text()
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    file.chmod(0o644)
+    append_line(file, {})
+    assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_another_prompt_is_an_error_with_both(project: Project) -> None:
