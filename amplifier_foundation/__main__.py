@@ -56,9 +56,9 @@ class LateMetadata(ModuleType):
 def main() -> None:
     """Run the command line."""
     if sys.getfilesystemencoding() != "utf-8":
-        _restart_with_utf8()
+        restart_with_utf8()
     if STREAMS in sys._xoptions:
-        _read_as_locale(str(sys._xoptions[STREAMS]))
+        read_as_locale(str(sys._xoptions[STREAMS]))
     _open_closed_streams()
     if not _kernel_is_ours():
         raise SystemExit(
@@ -75,10 +75,10 @@ def main() -> None:
         gc.freeze()  # else the last collection walks through every module: a fifth of the time of a short command
 
 
-def _restart_with_utf8() -> None:
+def restart_with_utf8() -> None:
     """Become a Python that reads names of files as UTF-8: a folder is the same project in every locale.
 
-    No variable says so: programs that are started from here keep their locale.
+    No variable says so: programs started from here keep their locale.
     """
     options = ["-X", "utf8", "-X", f"{STREAMS}={sys.getfilesystemencoding()}"]
     with suppress(OSError, ValueError):  # then it goes on as it is
@@ -90,7 +90,7 @@ def _restart_with_utf8() -> None:
         os.execv(sys.executable, [sys.executable, *options, *given])
 
 
-def _read_as_locale(encoding: str) -> None:
+def read_as_locale(encoding: str) -> None:
     """Print and read text as the terminal does. An argument is UTF-8, or names a file; else it was typed there."""
     for place, argument in enumerate(sys.argv):
         raw, paths = os.fsencode(argument), (argument, os.path.dirname(argument))  # noqa: PTH120 - as above

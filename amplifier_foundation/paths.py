@@ -107,7 +107,7 @@ def make_private(folder: Path) -> Path:
 
 
 def require_own_files() -> None:
-    """Raise `StoreUnavailable` for a file or folder of another user in the data folder: what is there is obeyed.
+    """Raise `StoreUnavailable` for a file or folder of another user in the data folder: its files are obeyed.
 
     Those of root are as good as the user's. Root may use the data folder of a user, with that user's files.
     """

@@ -43,7 +43,7 @@ def exact_line(text: str, length: int) -> str:
 
 
 def shell_word(text: str) -> str:
-    """Return `text` as a word of a command to paste; one that the terminal may not give back is written in bytes."""
+    """Return `text` as a word of a command to paste, written in bytes if the terminal may not give it back."""
     import shlex
 
     encoding = codecs.lookup(getattr(sys.stderr, "encoding", None) or "utf-8").name

@@ -79,7 +79,7 @@ class Approvals(Section):
 
 
 class Retention(Section):
-    """Limits on what is kept."""
+    """Limits on kept data."""
 
     sessions: Seconds = 0
     """Time to keep a session after its last change; 0: for ever."""

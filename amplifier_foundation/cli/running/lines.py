@@ -24,7 +24,7 @@ class LineEditor:
     """Reads prompts and completes `words` at the beginning of a line.
 
     The history is a file of at most `remembered` lines, for its owner alone; secrets in it are hidden. With 0 there is
-    none, and that of before is removed. A Python without `readline` has neither editing nor history.
+    none, and an earlier one is removed. A Python without `readline` has neither editing nor history.
     """
 
     def __init__(

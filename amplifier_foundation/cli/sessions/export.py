@@ -57,7 +57,7 @@ async def export(ctx: click.Context, session_id: str, kind: str, output: Path | 
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file readable by its owner alone, also one that is there; pipes and devices stay as they are.
+    """Write a file readable by its owner alone, an existing one too; pipes and devices stay as they are.
 
     Raises `click.UsageError` when it cannot be written.
     """
