@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from .errors import DocumentConflict
 from .frozen import frozen
+from .permissions.hidden import is_printable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -136,7 +137,7 @@ def check_where(where: Mapping[str, Sequence[str]] | None) -> dict[str, tuple[st
     place of a list of texts.
     """
     for name, texts in (where or {}).items():
-        if not name or not name.isprintable() or '"' in name or "\\" in name:
+        if not name or not is_printable(name) or '"' in name or "\\" in name:
             raise ValueError(f"where: {name!r} is not the name of a member. Use a name without quotes and backslashes")
         if isinstance(texts, str):
             raise ValueError(f"where: {name}: {texts!r} is a text. Give a list of texts")

@@ -12,6 +12,8 @@ import inspect
 import logging
 from typing import TYPE_CHECKING, Any
 
+from .permissions.hidden import replace_unprintable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -67,7 +69,7 @@ def make_safe(text: str) -> str:
     """Return a text for a person: bounded, without secrets, with its control characters escaped."""
     from .utils.secrets import redact_text
 
-    shown = "".join(each if each.isprintable() or each in "\n\t" else repr(each)[1:-1] for each in redact_text(text))
+    shown = replace_unprintable(redact_text(text), lambda each: each if each in "\n\t" else repr(each)[1:-1])
     if len(shown) <= LONGEST:
         return shown
     from hashlib import sha256

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from .errors import CommandFailed, CommandMissing
+from .permissions.hidden import replace_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -151,7 +152,7 @@ def _add(each: Any, source: str, reserved: Collection[str], offered: dict[str, O
 
 def _to_line(text: Any) -> str:
     """Return a text of a module as one line that steers no terminal."""
-    shown = "".join(sign if sign.isprintable() else " " for sign in str(text or "")[: 4 * LONGEST_TEXT])
+    shown = replace_unprintable(str(text or "")[: 4 * LONGEST_TEXT], lambda sign: " ")
     return " ".join(shown.split())[:LONGEST_TEXT]
 
 

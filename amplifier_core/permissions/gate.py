@@ -6,6 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from .hidden import is_printable
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -166,7 +168,7 @@ def describe_decision(decision: Decision) -> str:
 def describe_question(call: Call, decision: Decision) -> str:
     """Return the question about a call with its exact arguments, in one line of printable characters."""
     shown = ", ".join(f"{_show_name(name)}={json.dumps(value, default=repr)}" for name, value in call.arguments.items())
-    reason = decision.reason if decision.reason.isprintable() else json.dumps(decision.reason)
+    reason = decision.reason if is_printable(decision.reason) else json.dumps(decision.reason)
     return f"{_show_name(call.tool)}({shown}): {reason}"
 
 

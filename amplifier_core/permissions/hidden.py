@@ -1,7 +1,15 @@
-r"""Name the characters that do not show. Each set is a part of a class of a regular expression: `f"[{UNSEEN}]"`.
+r"""Name the characters that do not show, and find them. A set is a part of a class of an expression: `f"[{UNSEEN}]"`.
 
 They are Unicode's Default_Ignorable_Code_Point, line separators, the marks of annotations, and the blank of Braille.
 """
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 UNSEEN = (
     "\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufeff\uffa0"
@@ -14,3 +22,19 @@ JOINERS = "\u200c\u200d"
 """They join letters or part them: Persian words and many emoji have them."""
 VARIATIONS = "\u034f\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
 """They choose the form of the character before: emoji, and Japanese and Mongolian names have them."""
+_JOINED = re.compile(f"((?<=[^\0-\x7f{JOINERS}])[{JOINERS}]|[{JOINERS}](?=[^\0-\x7f{JOINERS}]))")
+"""A joiner beside something that it can join. Between letters of ASCII, it only makes one name look like another."""
+
+
+def is_printable(text: str) -> bool:
+    """Return whether a text is one line that shows as it is, by `str.isprintable`; letters and emoji may be joined."""
+    return text.isprintable() or _JOINED.sub("", text).isprintable()
+
+
+def replace_unprintable(text: str, replace: Callable[[str], str]) -> str:
+    """Return a text with what `replace` makes of each character that is not printable, besides those that join."""
+    if text.isprintable():
+        return text
+    table = {ord(each): replace(each) for each in set(text) if not each.isprintable()}
+    parts = _JOINED.split(text)  # a joiner stands between two
+    return "".join(part if at % 2 else part.translate(table) for at, part in enumerate(parts))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from amplifier_core.entry_points import find_entry_points
 from amplifier_core.errors import PluginRefused
 from amplifier_core.loader import GROUP, modules_in_folders
+from amplifier_core.permissions.hidden import is_printable
 
 from ..documents.positions import Place, format_path
 from ..documents.problems import Problem, error_at, warning_at
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 def is_bundle_name(name: str) -> bool:
     """Whether `name` is valid for a bundle: it stands before `:` and a path, and names a folder."""
-    is_line = 1 <= len(name) <= 128 and name.isprintable() and name == name.strip()
+    is_line = 1 <= len(name) <= 128 and is_printable(name) and name == name.strip()
     return is_line and not set(name) & set(":/\\") and name not in (".", "..")
 
 

@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from amplifier_core.frozen import frozen
+from amplifier_core.permissions.hidden import replace_unprintable
 
 from ..documents.positions import Place, Positions, show_file
 from ..documents.problems import error_at, warning_at
@@ -185,7 +186,7 @@ def _first_line(front: Front) -> int:
 def _to_line(value: Any) -> str:
     """Return a value as one line without what steers a terminal."""
     text = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+    return " ".join(replace_unprintable(text, lambda sign: " ").split())
 
 
 # the text of a command or a skill

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from amplifier_core.frozen import frozen
+from amplifier_core.permissions.hidden import is_printable
 
 from ..documents.local_paths import leaves
 from ..documents.positions import Place, show_file
@@ -193,7 +194,7 @@ def list_skill_files(skill: Path) -> list[str]:
         keep = [each for each in folders if depth < DEEPEST and each not in SKIPPED and not each.startswith(".")]
         folders[:] = sorted(keep)
         inside = [(at / name).relative_to(skill).as_posix() for name in sorted(names) if not name.startswith(".")]
-        inside = [each for each in inside if each.isprintable() and each != SKILL_FILE]
+        inside = [each for each in inside if is_printable(each) and each != SKILL_FILE]
         files = (each for each in inside[:MOST_FILES] if (skill / each).is_file() and not leaves(skill, skill / each))
         found += files
         if len(found) > MOST_FILES:

@@ -84,7 +84,8 @@ class BundleRegistry:
         """Register names for places: paths, made absolute, or URLs. Raises `ValueError` for a bad name."""
         for name, place in bundles.items():
             if not is_bundle_name(name):
-                raise ValueError(f"'{name}' cannot be a bundle's name: 1 to 128 characters, without ':', '/' and '\\'")
+                rule = "1 to 128 printable characters, without ':', '/' and '\\'"
+                raise ValueError(f"'{name}' cannot be a bundle's name: {rule}")
             uri = str(place) if is_remote(str(place)) else str(local_path(str(place))[0].absolute())
             self._states[name] = BundleState(uri, name, explicitly_requested=True)
 

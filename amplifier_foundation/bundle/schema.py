@@ -135,7 +135,7 @@ class SessionSection(Section):
 def _check_bundle_name(name: str) -> str:
     if is_bundle_name(name):
         return name
-    raise ValueError("must be 1 to 128 characters, without ':', '/' and '\\' and without spaces around it")
+    raise ValueError("must be 1 to 128 printable characters, without ':', '/' and '\\' and without spaces around it")
 
 
 BundleName = Annotated[str, AfterValidator(_check_bundle_name)]

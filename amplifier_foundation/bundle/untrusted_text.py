@@ -9,6 +9,8 @@ import re
 from hashlib import sha256
 from unicodedata import category
 
+from amplifier_core.permissions.hidden import replace_unprintable
+
 _WORD = re.compile(r"[\w.:/@+#%=,-]{0,100}")
 """One word cannot tell a model much: a number, a version, the name of a branch."""
 _HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
@@ -17,17 +19,12 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 
 def show_hidden(text: str, keep: str = "") -> str:
     """Return a text with its hidden characters as escapes (`\\u202e`), besides those in `keep`."""
-    shown = text
-    for each in keep:
-        shown = shown.replace(each, "")
-    if shown.isprintable():
-        return text
-    return "".join(
-        each.encode("unicode_escape", "surrogatepass").decode("ascii")
-        if category(each) in _HIDDEN and each not in keep
-        else each
-        for each in text
-    )
+
+    def show(each: str) -> str:
+        is_kept = each in keep or category(each) not in _HIDDEN
+        return each if is_kept else each.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+    return replace_unprintable(text, show)
 
 
 class Fences:

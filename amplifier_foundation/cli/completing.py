@@ -14,6 +14,8 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from amplifier_core.permissions.hidden import is_printable
+
 from ..documents.safe_text import one_line
 from ..operations.loading import known_bundles
 from ..operations.sessions import LAST
@@ -53,7 +55,7 @@ def completes(find: Callable[[click.Context], Iterable[tuple[str, str]]], *, or_
         with redirect_stderr(io.StringIO()), suppress(Exception), ctx.scope(cleanup=False):
             ctx.obj = {"quiet": True}
             for word, text in find(ctx):
-                if word.startswith(incomplete) and word.isprintable():
+                if word.startswith(incomplete) and is_printable(word):
                     found.setdefault(word, CompletionItem(word, help=one_line(text, LONGEST) or None))
                 if len(found) == MOST:
                     break

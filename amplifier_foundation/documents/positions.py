@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from amplifier_core.frozen import frozen
+from amplifier_core.permissions.hidden import is_printable
 
 KeyPath = tuple[str | int, ...]
 """Keys and indexes from the top: `("background_sessions", 0, "name")`."""
@@ -82,4 +83,4 @@ def show_file(path: Path) -> str:
     with suppress(FileNotFoundError):  # the current folder was removed
         folder = str(Path.cwd())
         shown = "." if whole == folder else whole.removeprefix(folder.rstrip(os.sep) + os.sep)
-    return shown if shown.isprintable() else json.dumps(shown)
+    return shown if is_printable(shown) else json.dumps(shown)

@@ -17,6 +17,7 @@ from amplifier_core.errors import (
     BundleValidationError,
 )
 from amplifier_core.frozen import frozen
+from amplifier_core.permissions.hidden import replace_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -108,9 +109,7 @@ def _one_line(message: str) -> str:
     if len(message) > LONGEST_MESSAGE:
         half = LONGEST_MESSAGE // 2
         message = f"{message[:half]} … {message[-half:]}"
-    if message.isprintable():
-        return message
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
+    return replace_unprintable(message, lambda each: each.encode("unicode_escape").decode())
 
 
 def text_of(error: BaseException) -> str:

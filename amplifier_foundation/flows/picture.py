@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.permissions.hidden import replace_unprintable
 from amplifier_core.storage import Inbox
 from amplifier_core.utils.secrets import redact_text
 
@@ -231,4 +232,4 @@ def _text(x: float, y: float, text: str, kind: str, anchor: str = "") -> str:
 
 def _safe(text: Any) -> str:
     """Return text without markup, and without characters that hide or turn other ones."""
-    return escape("".join(each if each.isprintable() or each == "\n" else " " for each in str(text)))
+    return escape(replace_unprintable(str(text), lambda each: each if each == "\n" else " "))

@@ -24,6 +24,7 @@ from amplifier_core.models import ToolResult
 from amplifier_core.mounting import MOUNT_TIME_LIMIT
 from amplifier_core.permissions import Access, Call, what_obeys
 from amplifier_core.permissions.calls import INSIDE, Kind
+from amplifier_core.permissions.hidden import replace_unprintable
 from amplifier_core.permissions.policy import Layer
 from amplifier_core.plugins import load_plugins
 
@@ -368,7 +369,7 @@ def _find_problem(told: dict[str, Any]) -> str:
 
 def _make_printable(text: str) -> str:
     """Return a text with names of files in it, without control characters, and so that it can be written."""
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+    return replace_unprintable(text, lambda each: repr(each)[1:-1])
 
 
 def _read_answer(module: str, answer: Any, said: list[str]) -> Any:

@@ -7,6 +7,8 @@ import re
 from html import escape
 from typing import TYPE_CHECKING
 
+from amplifier_core.permissions.hidden import replace_unprintable
+
 from ..documents.positions import show_file
 from .files import ContentDeduplicator
 from .loading import load_mentions_sync
@@ -43,7 +45,7 @@ def context_block(files: Iterable[ContextFile]) -> str:
 
 
 def _to_printable(text: str) -> str:
-    return text if text.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return replace_unprintable(text, lambda each: "\N{REPLACEMENT CHARACTER}")
 
 
 async def expand_mentions_in_instruction(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_core.errors import AmplifierError, SessionConflict, SessionNotFound
-from amplifier_core.permissions.hidden import JOINERS
+from amplifier_core.permissions.hidden import is_printable
 
 from .acting import record_act
 
@@ -74,8 +73,7 @@ def check_name(name: str) -> str:
     name = name.strip()
     if redact_text(name) != name:
         raise InvalidName("the name holds a secret, and names are stored and shown; choose another one")
-    shown = re.sub(f"[{JOINERS}]", "", name)
-    if not shown or not shown.isprintable() or len(name) > LONGEST_NAME:
+    if not name or not is_printable(name) or len(name) > LONGEST_NAME:
         raise InvalidName(f"a name is one line of 1 to {LONGEST_NAME} printable characters")
     return name
 

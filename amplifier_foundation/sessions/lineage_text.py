@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from amplifier_core.permissions.hidden import replace_unprintable
+
 from .costs import spent_of
 from .lineage import describe_event, shared_part, walk
 from .presence import status_of
@@ -107,4 +109,4 @@ def mermaid_text(text: str) -> str:
 
 def _dot_text(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return "".join(each if each.isprintable() else " " for each in escaped)
+    return replace_unprintable(escaped, lambda each: " ")

@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
+from amplifier_core.permissions.hidden import is_printable
+
 from ..documents.fields import MODULE_ID, PermissionsSection, Seconds, Section, Size
 from ..documents.positions import Positions
 from ..documents.secrets import find_secrets
@@ -202,6 +204,6 @@ class SettingsFile(Section):
     @classmethod
     def _names(cls, bundles: dict[str, str]) -> dict[str, str]:
         for name in bundles:
-            if not name.strip() or not name.isprintable() or set(name) & set(":/\\"):
-                raise ValueError(f"'{name}' is not a name; use one without ':', '/' and '\\'")
+            if not name.strip() or not is_printable(name) or set(name) & set(":/\\"):
+                raise ValueError(f"'{name}' is not a name; use printable characters without ':', '/' and '\\'")
         return bundles

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from amplifier_core.frozen import frozen
+from amplifier_core.permissions.hidden import replace_unprintable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -141,5 +142,4 @@ def redact_uris(text: str) -> str:
         public = found["scheme"].endswith("ssh") and ":" not in found["user"]  # no secret: ssh signs in by a key
         return f"{found['scheme']}://{found['user'] if public else '***'}@"
 
-    text = _QUERY.sub(r"\1***", _USER.sub(hide_user, text))
-    return "".join(character if character.isprintable() else "�" for character in text)
+    return replace_unprintable(_QUERY.sub(r"\1***", _USER.sub(hide_user, text)), lambda each: "�")

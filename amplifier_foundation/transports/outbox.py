@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from amplifier_core.events import SessionEvent
+from amplifier_core.permissions.hidden import is_printable
 from amplifier_core.utils.secrets import redact_text
 
 from ..events.names import matches
@@ -89,7 +90,7 @@ class Outbox:
             return None
         message_id = f"{self._route.site}.{event.event_id}"
         try:
-            if len(event.name) > LONGEST_NAME or not event.name.isprintable():
+            if len(event.name) > LONGEST_NAME or not is_printable(event.name):
                 raise ValueError("its name is no name for other sites")
             return Message(message_id, self._route.site, event.name, encode(event, self.store_id))
         except (ValueError, TypeError, RecursionError) as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_core.events import SessionEvent
 from amplifier_core.log_triggers import OF_SITE
+from amplifier_core.permissions.hidden import is_printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,7 +76,7 @@ def decode(message: Message, now: datetime) -> Letter:
     event = values.get("event")
     _require(isinstance(event, dict), "it has no event")
     _require(event.get("name") == message.name, f"its event is not '{message.name:.60}'")
-    _require(len(message.name) <= LONGEST_NAME and message.name.isprintable(), "the name of its event is no name")
+    _require(len(message.name) <= LONGEST_NAME and is_printable(message.name), "the name of its event is no name")
     _require(isinstance(event.get("data"), dict), "the data of its event is not a JSON object")
     _require(_is_text(_ID, event.get("event_id")), "its event_id is no id")
     _require(event.get("cause") is None or _is_text(_ID, event["cause"]), "its cause is no id")

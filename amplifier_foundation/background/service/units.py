@@ -10,6 +10,7 @@ from pathlib import Path
 from xml.parsers.expat import ExpatError
 
 from amplifier_core.frozen import frozen
+from amplifier_core.permissions.hidden import is_printable
 
 UNIT = "amplifier.service"
 LABEL = "amplifier.up"
@@ -147,6 +148,6 @@ def _quote(text: str) -> str:
 
 def _literal(text: str) -> str:
     """Return `text` with the specifiers of units escaped. Raises `ValueError` for a line break."""
-    if not text.isprintable():
+    if not is_printable(text):
         raise ValueError(f"{text!r} cannot stand in a unit: give the folder another name")
     return text.replace("%", "%%")

@@ -39,8 +39,8 @@ def choose_name(folder: Path, name: str | None) -> str:
 
     name = name or folder.resolve().name or "bundle"
     if not is_bundle_name(name):
-        rule = "cannot be the name of a bundle: 1 to 128 characters, without ':', '/' and '\\'; choose one with --name"
-        raise click.UsageError(f"'{name}' {rule}")
+        rule = "1 to 128 printable characters, without ':', '/' and '\\'; choose one with --name"
+        raise click.UsageError(f"'{name}' cannot be the name of a bundle: {rule}")
     return name
 
 

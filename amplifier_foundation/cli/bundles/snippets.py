@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from amplifier_core.permissions.hidden import replace_unprintable
 from amplifier_core.utils.secrets import redact_text
 
 if TYPE_CHECKING:
@@ -64,4 +65,4 @@ def snippet(problem: Problem) -> tuple[str, str] | None:
 
 def _printable(text: str) -> str:
     """Return text without control characters: each becomes one space or mark, so the caret stays in its column."""
-    return "".join(" " if c == "\t" else c if c.isprintable() else "�" for c in text)
+    return replace_unprintable(text, lambda each: " " if each == "\t" else "�")

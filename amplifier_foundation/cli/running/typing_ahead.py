@@ -12,6 +12,8 @@ import termios
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.permissions.hidden import JOINERS
+
 from .terminal import is_terminal
 
 if TYPE_CHECKING:
@@ -128,4 +130,4 @@ def edit(line: str, key: str) -> str:
         return line.rstrip()[: line.rstrip().rfind(" ") + 1]
     if key == "\x15":
         return ""
-    return line + (key if key.isprintable() or key == "\n" else " " if key == "\t" else "")
+    return line + (key if key.isprintable() or key in f"\n{JOINERS}" else " " if key == "\t" else "")

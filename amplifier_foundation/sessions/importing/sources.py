@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.errors import InvalidSessionId
 from amplifier_core.frozen import frozen
 from amplifier_core.ids import validate_session_id
+from amplifier_core.permissions.hidden import replace_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -82,7 +83,7 @@ def shorten_name(text: str) -> str:
     from amplifier_core.utils.secrets import redact_text
 
     line = " ".join(redact_text(text[:2000]).split())
-    line = "".join(each for each in line if each.isprintable())
+    line = replace_unprintable(line, lambda each: "")
     return line if len(line) <= LONGEST_NAME else line[: LONGEST_NAME - 1] + "…"
 
 

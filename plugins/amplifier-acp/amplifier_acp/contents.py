@@ -8,6 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from amplifier_core.permissions.hidden import replace_unprintable
+
 from .params import Media, ResourceLink, Text
 from .peer import INVALID_PARAMS, RpcError
 
@@ -96,7 +98,7 @@ def make_title(name: str, bundle: str, prompt: str) -> str:
     from amplifier_core.utils.secrets import redact_text
 
     shown = redact_text(prompt.lstrip()[:LONGEST_READ])
-    line = " ".join("".join(sign if sign.isprintable() else " " for sign in shown).split())
+    line = " ".join(replace_unprintable(shown, lambda sign: " ").split())
     return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1] + "…"
 
 

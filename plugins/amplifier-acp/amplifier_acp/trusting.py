@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from amplifier_core.permissions.hidden import replace_unprintable
+
 from .approving import ask
 from .contents import make_text
 from .tool_calls import LONGEST_OUTPUT
@@ -58,5 +60,5 @@ def _describe(error: NotTrusted) -> str:
     else:
         lines = [f"{content.place} is not trusted yet. It would run or use:"]
         lines += [f"  {label}: {text}" for label, text in content.lines]
-    shown = "\n".join("".join(sign if sign.isprintable() else "?" for sign in line) for line in lines)
+    shown = "\n".join(replace_unprintable(line, lambda sign: "?") for line in lines)
     return redact_text(shown)[:LONGEST_OUTPUT]

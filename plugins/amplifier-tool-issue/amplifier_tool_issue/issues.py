@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from amplifier_core.errors import AmplifierError
 from amplifier_core.frozen import frozen
+from amplifier_core.permissions.hidden import is_printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -181,7 +182,7 @@ def check_text(name: str, value: object) -> str:
         raise IssueError(f"{name}: must not be empty")
     if len(text) > longest:
         raise IssueError(f"{name}: has {len(text):,} characters; at most {longest:,} are kept")
-    if name in ("title", "type", "resolution") and not text.isprintable():
+    if name in ("title", "type", "resolution") and not is_printable(text):
         raise IssueError(f"{name}: must be one line of printable characters")
     return text
 
@@ -196,6 +197,6 @@ def _check_labels(value: object) -> list[str]:
     if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
         raise IssueError("labels: must be a list of texts")
     labels = list(dict.fromkeys(each.strip() for each in value))
-    if len(labels) > LABELS or not all(0 < len(each) <= LABEL and each.isprintable() for each in labels):
+    if len(labels) > LABELS or not all(0 < len(each) <= LABEL and is_printable(each) for each in labels):
         raise IssueError(f"labels: at most {LABELS}, each of 1 to {LABEL} printable characters")
     return labels

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from amplifier_core.permissions.hidden import is_printable
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -93,7 +95,7 @@ class McpConfig(BaseModel):
 
 def check_name(name: str) -> str:
     """Return the name of a server. Raises `ValueError` for one that cannot be typed."""
-    if not 0 < len(name) <= 64 or not name.isprintable() or name != name.strip():
+    if not 0 < len(name) <= 64 or not is_printable(name) or name != name.strip():
         raise ValueError(f"{name!r} is no name of a server; use letters, digits, - and _")
     return name
 

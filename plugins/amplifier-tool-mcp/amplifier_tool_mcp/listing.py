@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.permissions.hidden import replace_unprintable
+
 from .errors import ServerError
 
 if TYPE_CHECKING:
@@ -99,7 +101,7 @@ async def read_pages(ask: Callable[..., Awaitable[Any]], member: str, most: int)
 
 def plain(text: str | None, longest: int) -> str:
     """Return a stranger's text without control and invisible characters, cut after `longest` ones."""
-    shown = "".join(each for each in text or "" if each.isprintable() or each in "\n\t")
+    shown = replace_unprintable(text or "", lambda each: each if each in "\n\t" else "")
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
 

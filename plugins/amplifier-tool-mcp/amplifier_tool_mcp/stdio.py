@@ -15,6 +15,8 @@ from asyncio.subprocess import Process, SubprocessStreamProtocol
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.permissions.hidden import replace_unprintable
+
 from .errors import UNREADABLE, ServerError
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ class Program:
     def hear(self, text: bytes) -> None:
         """Keep what it says beside its messages."""
         shown = text.decode("utf-8", "replace")
-        self._words = (self._words + "".join(each if each.isprintable() else " " for each in shown))[-WORDS:]
+        self._words = (self._words + replace_unprintable(shown, lambda each: " "))[-WORDS:]
 
     @asynccontextmanager
     async def run(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import AmplifierError, DocumentConflict
 from amplifier_core.frozen import frozen
+from amplifier_core.permissions.hidden import is_printable
 from amplifier_core.utils.secrets import redact_all
 
 from .tool import MOST_NOTES
@@ -92,7 +93,7 @@ def check_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_title(value: object) -> str:
     title = " ".join(value.split()) if isinstance(value, str) else ""
-    if not 0 < len(title) <= TITLE or not title.isprintable():
+    if not 0 < len(title) <= TITLE or not is_printable(title):
         raise NoteError(f"title: must be one line of 1 to {TITLE} printable characters")
     return title
 
@@ -107,7 +108,7 @@ def _check_text(value: object) -> str:
 def _check_tags(value: object) -> list[str]:
     each_is_text = isinstance(value, list | tuple) and all(isinstance(tag, str) for tag in value)
     tags = list(dict.fromkeys(tag.strip().lower() for tag in value)) if each_is_text else [""]  # type: ignore[attr-defined]
-    if len(tags) > TAGS or not all(0 < len(tag) <= TAG and tag.isprintable() for tag in tags):
+    if len(tags) > TAGS or not all(0 < len(tag) <= TAG and is_printable(tag) for tag in tags):
         raise NoteError(f"tags: must be a list of at most {TAGS} texts of 1 to {TAG} printable characters")
     return tags
 
