@@ -94,7 +94,7 @@ class StoreViews(Protocol):
         before: str | None = None,
         limit: int = 50,
     ) -> list[SessionRecord]:
-        """Return sessions, the last changed first; those with `text` in their name, id or bundle, in capitals or not.
+        """Return sessions, the last changed first; those with `text` in their name, id or bundle, by `fold_text`.
 
         `before` is the `session_id` at the end of the page before: the page begins after its present place. A damaged
         record is listed with its error, as by `SessionStore.sessions`. Raises `SessionNotFound` for an unknown

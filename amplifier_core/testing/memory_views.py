@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import DeliveryNotFound
 from ..store_views import DeliveryRate, MessageMatch, MessageMatches, quote_words
-from ..text_search import contains, fold_words, rank, read_query
+from ..text_search import contains, fold_text, fold_words, rank, read_query
 from ..transcript import text_of
 from .memory_documents import has
 from .memory_inbox import MemoryInbox
@@ -76,7 +76,7 @@ class MemoryViews(MemoryInbox):
             for each in changed
             if has(each, {"project": project})
             and (not statuses or each.status in statuses)
-            and text.casefold() in f"{each.name}\n{each.session_id}\n{each.bundle}".casefold()
+            and fold_text(text) in fold_text(f"{each.name}\n{each.session_id}\n{each.bundle}")
         ][:limit]
 
     async def delivery_rates(self, *, since: datetime, step: float, project: str | None = None) -> list[DeliveryRate]:

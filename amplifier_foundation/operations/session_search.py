@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from amplifier_core.frozen import frozen
+from amplifier_core.text_search import fold_text
 
 from ..sessions.presence import WAITING, as_it_is, status_of
 
@@ -54,8 +55,8 @@ class Wanted:
         return (
             (self.begin is None or record.updated >= self.begin)
             and (not self.statuses or status_of(record) in self.statuses)
-            and is_named(record, self.name.casefold())
-            and is_named(record, text.casefold())
+            and is_named(record, fold_text(self.name))
+            and is_named(record, fold_text(text))
         )
 
 
@@ -77,7 +78,7 @@ def stored_statuses(statuses: Collection[str]) -> set[Any]:
 
 def is_named(record: SessionRecord, text: str) -> bool:
     """Return whether a folded text is in the name or the id of a session."""
-    return text in record.name.casefold() or text in record.session_id.casefold()
+    return text in fold_text(record.name) or text in fold_text(record.session_id)
 
 
 async def find_sessions(store: SessionStore, wanted: Wanted, limit: int, text: str = "") -> list[SessionRecord]:
@@ -94,7 +95,7 @@ async def search_sessions(store: SessionStore, wanted: Wanted, limit: int, text:
     The index of the store finds words, and the words that a text is a part of. Messages are read where it does not, as
     many as `SEARCHED`.
     """
-    folded = text.casefold()
+    folded = fold_text(text)
     known = {each.session_id: each for each in await find_sessions(store, wanted, limit, text)}
     is_complete = await _find_words(store, wanted, limit, folded, known)
     if is_complete or len(known) >= limit:
@@ -245,7 +246,7 @@ def _is_quoted(match: MessageMatch, text: str) -> bool:
     """Return whether the line that quotes a message has a folded text: then the message need not be read."""
     from amplifier_core.utils.secrets import HIDDEN
 
-    return text.isalnum() and text not in HIDDEN.casefold() and text in match.snippet.casefold()
+    return text.isalnum() and text not in fold_text(HIDDEN) and text in fold_text(match.snippet)
 
 
 async def _has_text(store: SessionStore, session_id: str, position: int | None, text: str) -> bool:
@@ -253,4 +254,4 @@ async def _has_text(store: SessionStore, session_id: str, position: int | None, 
     from ..sessions.history import text_of
 
     start, stop = (0, None) if position is None else (position, position + 1)
-    return any(text in text_of(message).casefold() for message in await store.read(session_id, start, stop))
+    return any(text in fold_text(text_of(message)) for message in await store.read(session_id, start, stop))

@@ -19,6 +19,7 @@ from amplifier_core.errors import SessionExists
 from amplifier_core.frozen import frozen
 from amplifier_core.ids import new_session_id as make_id
 from amplifier_core.ids import validate_session_id
+from amplifier_core.text_search import fold_text
 
 from ..documents.files import write_whole
 from ..paths import data_home
@@ -287,7 +288,7 @@ def find_sessions(
         if (after is None or str(each["created"]) >= after) and (before is None or str(each["created"]) < before)
     ]
     if keyword:
-        dated = [each for each in dated if _has_word(each["path"], keyword.casefold())]
+        dated = [each for each in dated if _has_word(each["path"], fold_text(keyword))]
     return dated[:limit]
 
 
@@ -345,6 +346,6 @@ def _describe(path: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def _has_word(session_dir: Path, word: str) -> bool:
     try:
-        return word in json.dumps(load_transcript(session_dir), ensure_ascii=False).casefold()
+        return word in fold_text(json.dumps(load_transcript(session_dir), ensure_ascii=False))
     except (OSError, ValueError):
         return False

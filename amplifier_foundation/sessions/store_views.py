@@ -18,6 +18,7 @@ from amplifier_core.store_views import (
     StoreViews,
     quote_words,
 )
+from amplifier_core.text_search import fold_text
 
 from .lineage import above_id
 
@@ -140,7 +141,7 @@ class _ReadViews:
             each
             for each in found
             if (not statuses or each.status in statuses)
-            and text.casefold() in f"{each.name}\n{each.session_id}\n{each.bundle}".casefold()
+            and fold_text(text) in fold_text(f"{each.name}\n{each.session_id}\n{each.bundle}")
         ][:limit]
 
     async def delivery_rates(self, *, since: datetime, step: float, project: str | None = None) -> list[DeliveryRate]:

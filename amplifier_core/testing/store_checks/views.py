@@ -96,6 +96,7 @@ async def check_122_sessions_are_shown_page_by_page(store: Viewed) -> None:
         ({"text": "REVIEW"}, "0231"),
         ({"text": "GRÖSSER"}, "654"),
         ({"text": "näHT 1"}, "41"),
+        ({"text": "na\u0308ht \uff11"}, "41"),
         ({"text": "S4"}, "4"),
         ({"text": "0% \0'_"}, "0"),
         ({"text": "%"}, "0"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.errors import DeliveryNotFound, SessionNotFound
 from amplifier_core.shared_stores import SharedDelivery
 from amplifier_core.store_views import DeliveryRate
+from amplifier_core.text_search import fold_text
 from amplifier_core.triggers import TriggerEvent, TriggerType
 
 from .rows import DELIVERIES
@@ -104,11 +105,12 @@ def session_page(
     where += ["status = ANY (%(statuses)s)"] if "statuses" in wanted else []
     if text.isascii():
         values["text"] = escape(text).lower()
-        where += [f"strpos(lower({_TEXTS}), %(text)s) > 0"] if text else []
+        where += [f"strpos(lower(normalize({_TEXTS}, NFKC)), %(text)s) > 0"] if text else []
         query = f"{LISTED} WHERE {' AND '.join(where)} ORDER BY updated DESC, id DESC LIMIT %(limit)s"
         return listed(pool, projects, query, values)
+    folded = fold_text(text)
     names = pool.read(f"SELECT id, {_TEXTS} FROM @.sessions WHERE {' AND '.join(where)} ORDER BY updated, id", values)
-    ids = [its_id for its_id, texts in reversed(names) if text.casefold() in unplain(texts).casefold()][:limit]
+    ids = [its_id for its_id, texts in reversed(names) if folded in fold_text(unplain(texts))][:limit]
     return listed(pool, projects, f"{LISTED} WHERE id = ANY (%s) ORDER BY updated DESC, id DESC", (ids,))
 
 

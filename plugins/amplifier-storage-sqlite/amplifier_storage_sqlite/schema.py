@@ -340,10 +340,12 @@ def _make_part_indexes(db: sqlite3.Connection) -> None:
         db.execute(step) if isinstance(step, str) else step(db)
 
 
+# Names with letters beyond ASCII are folded anew, in which `ü` is `ü` however it is written.
+_FOLDING = ("UPDATE session_texts SET marked = 1 WHERE length(text) < length(CAST(text AS BLOB))",)
 Step = str | Callable[["sqlite3.Connection"], None]
 MIGRATIONS: tuple[tuple[Step, ...], ...] = (
     *(_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH, _NINTH, _TENTH, _ELEVENTH, _TWELFTH),
-    *(_THIRTEENTH, _FOURTEENTH, _FIFTEENTH, COUNTING, (*ORDERING, *_STATES_BY_KEY), (_make_part_indexes,)),
+    *(_THIRTEENTH, _FOURTEENTH, _FIFTEENTH, COUNTING, (*ORDERING, *_STATES_BY_KEY), (_make_part_indexes,), _FOLDING),
 )
 """The n-th brings a file of version n to version n + 1. Released ones are never changed."""
 
@@ -358,8 +360,7 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
     db.execute("PRAGMA foreign_keys = OFF")  # a migration replaces a table with references to it
     db.execute("BEGIN IMMEDIATE")
     try:
-        # read again: another process may have done it while this one waited for the lock
-        upgrade(db, checked_version(db, path))
+        upgrade(db, checked_version(db, path))  # read again: another process may have done it meanwhile
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:
@@ -375,9 +376,8 @@ def upgrade(db: sqlite3.Connection, start: int = 0, stop: int | None = None) -> 
     db.create_function("checksum", -1, checksum, deterministic=True)
     db.create_function("field_of", 2, field_of, deterministic=True)
     db.create_function("without_field", 2, without_field, deterministic=True)
-    for statements in MIGRATIONS[start:stop]:
-        for step in statements:
-            db.execute(step) if isinstance(step, str) else step(db)
+    for step in (step for statements in MIGRATIONS[start:stop] for step in statements):
+        db.execute(step) if isinstance(step, str) else step(db)
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {len(MIGRATIONS[:stop])}")
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from amplifier_core.text_search import fold_text
+
 from . import trigrams
 from .values import unplain
 
@@ -36,7 +38,7 @@ _TEXTS = """SELECT id, name, session_id, bundle, (SELECT text FROM session_texts
 
 def fold(name: Column, session_id: str, bundle: Column) -> str:
     """Return the text of a session that a part is looked for in."""
-    return f"{unplain(name)}\n{session_id}\n{unplain(bundle)}".casefold()
+    return fold_text(f"{unplain(name)}\n{session_id}\n{unplain(bundle)}")
 
 
 def is_behind(db: sqlite3.Connection) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from amplifier_core.errors import DeliveryNotFound, SessionNotFound
 from amplifier_core.storage import Delivery
 from amplifier_core.store_views import DeliveryRate
+from amplifier_core.text_search import fold_text
 from amplifier_core.triggers import TriggerEvent, TriggerType
 
 from . import session_texts
@@ -128,7 +129,7 @@ def session_page(
         where.append(f"status IN (:{', :'.join(named)})")
         values |= named
     if text:
-        folded = text.casefold()  # `lower` of SQLite knows the letters of ASCII alone
+        folded = fold_text(text)  # `lower` of SQLite knows the letters of ASCII alone
         db.create_function("has_text", 3, lambda *row: folded in session_texts.fold(*row), deterministic=True)
         where.append("has_text(name, session_id, bundle)")
     candidates = session_texts.find_candidates(db, folded) if text else None

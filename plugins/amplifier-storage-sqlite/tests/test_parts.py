@@ -13,7 +13,7 @@ import pytest
 
 from amplifier_core.storage import SessionRecord
 from amplifier_core.text_search import fold_words
-from amplifier_storage_sqlite import administer_sqlite, message_words, open_sqlite, session_texts, view_store
+from amplifier_storage_sqlite import administer_sqlite, message_words, open_sqlite, schema, session_texts, view_store
 from amplifier_storage_sqlite.session_texts import MOST_LATE
 
 if TYPE_CHECKING:
@@ -371,3 +371,14 @@ async def test_the_names_and_words_of_a_store_of_before_are_found(released: Path
     assert await store.find_words("par") == ["compare", "parser", "parting", "sparse"]
     await store.close()
     assert administer_sqlite({"path": released}).check() == []
+
+
+async def test_names_that_an_earlier_store_has_indexed_as_they_were_written_are_found(released: Path) -> None:
+    with closing(sqlite3.connect(released)) as db, db:
+        schema.upgrade(db, 17, 18)
+        db.execute("UPDATE sessions SET name = 'Gro\u0308\u00dfe \uff11\uff12' WHERE session_id = 'first'")
+        db.execute("INSERT INTO session_texts (id, text) SELECT id, lower(name) FROM sessions")
+        db.execute("INSERT INTO session_index (rowid, text) SELECT id, text FROM session_texts")
+    store = open_sqlite({"path": released})
+    assert await _find(store, "GR\u00d6\u00dfE 12") == ["first"]
+    await store.close()

@@ -96,6 +96,18 @@ class Small:
         return session_id in self.stored
 
 
+@pytest.mark.parametrize(
+    "written", ["Gr\u00fc\u00dfe \uff11\uff12.txt", "Gru\u0308\u00dfe 12.txt", "GR\u00dcSSE 12.TXT"]
+)
+@pytest.mark.parametrize("part", ["gr\u00fc\u00dfe 12", "gru\u0308\u00dfe \uff11\uff12", "\u00fc\u00df", "\uff12.t"])
+async def test_a_letter_is_found_however_it_is_written(store: SqliteStore, written: str, part: str) -> None:
+    await say(store, "said", f"write {written}", "done")
+    await store.create(SessionRecord("named", project="/p", name=written))
+    await store.create(SessionRecord("other", project="/p", name="Grusse 12"))
+    assert await search(store, part) == {"said", "named"}
+    assert [each.session_id for each in await find_sessions(store, Wanted(name=part), 10)] == ["named"]
+
+
 async def test_a_search_since_a_time_in_an_empty_store_without_pages_finds_nothing() -> None:
     store = SessionStorageAdapter(Small())
     assert not isinstance(store, StoreViews)

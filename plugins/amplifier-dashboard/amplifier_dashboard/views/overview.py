@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from amplifier_core.text_search import fold_text
 from amplifier_foundation.operations.overview import read_overview
 from amplifier_foundation.sessions.accounts import queue_account
 from amplifier_foundation.sessions.store_views import views_of
@@ -77,9 +78,9 @@ async def overview(desk: Desk, place: Place) -> Page:
 
 def is_chosen(row: Row, place: Place) -> bool:
     """Return whether the query asks for a background session."""
-    state, text = place.query.get("state", ""), place.query.get("text", "").casefold()
+    state, text = place.query.get("state", ""), fold_text(place.query.get("text", ""))
     states = {"": row["state"], "problem": row["state"] if is_problem(row) else ""}.get(state, state)
-    words = f"{row['queue']} {row['project']} {row['reason']}".casefold()
+    words = fold_text(f"{row['queue']} {row['project']} {row['reason']}")
     return row["state"] == states and place.query.get("project") in (None, "", row["project"]) and text in words
 
 
