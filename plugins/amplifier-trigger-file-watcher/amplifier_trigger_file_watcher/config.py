@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from .patterns import translate
 
+_BACKSLASH = re.compile(r"(?<!\\)(?:\\\\)*(?:\\[^][*?!# \\]|(?<=\w)\\[*?])")
+"""One that escapes nothing, or stands behind a name, where Windows parts folders by it."""
+
 
 def _check_patterns(lines: list[str]) -> list[str]:
     for line in lines:
         translate(line)
+        if _BACKSLASH.search(line):
+            raise ValueError(f"{line!r} has a backslash between folders; write / there, and [*] for a * in a name")
     return lines
 
 

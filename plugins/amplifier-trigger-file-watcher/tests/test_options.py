@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core import TriggerContext, TriggerEvent, TriggerType
+from amplifier_core.errors import TriggerConfigError
 from amplifier_core.testing.clock import VirtualClock
 from amplifier_trigger_file_watcher import FileChangeTrigger
 from amplifier_trigger_file_watcher import manifest as manifests
@@ -265,3 +266,21 @@ def test_an_event_is_judged_by_each_of_its_files(tmp_path: Path) -> None:
         "src/sub/a.py is in a folder of the folder, and recursive is false"
     )
     assert matches({}, changes="src/a.py") == f"src is not below {tmp_path / 'src'}"
+
+
+@pytest.mark.parametrize("key", ["patterns", "ignore"])
+@pytest.mark.parametrize("pattern", [r"src\*.txt", r"src\?.txt", r"C:\logs\*", r"docs\**\*.md", r"a\.env", r"a/\\\b"])
+def test_a_backslash_between_folders_is_refused_with_the_slash_to_write(key: str, pattern: str, tmp_path: Path) -> None:
+    trigger = FileChangeTrigger()
+    trigger.bind(TriggerContext("k", working_dir=tmp_path))
+    with pytest.raises(TriggerConfigError, match=rf"{key}.*a backslash between folders; write / there"):
+        trigger.configure({key: [pattern]})
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"\#a", r"\!a", r"\[id\]/*.py", r"a\ ", r"\*.txt", r"docs/\?", r"a\\b", "a[*]b"]
+)
+def test_a_backslash_that_escapes_a_sign_is_one(pattern: str, tmp_path: Path) -> None:
+    trigger = FileChangeTrigger()
+    trigger.bind(TriggerContext("k", working_dir=tmp_path))
+    trigger.configure({"patterns": [pattern]})
