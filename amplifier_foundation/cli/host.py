@@ -13,6 +13,7 @@ from ..documents.times import format_time
 from ..operations.acting import record_act
 from .app import json_option, person, storage_plugins, use_inbox, yes_option
 from .loops import run_async
+from .numbers import NumberRange
 from .output import plural, print_json, print_table, timestamp
 
 if TYPE_CHECKING:
@@ -57,9 +58,7 @@ def list_hosts(ctx: click.Context, as_json: bool) -> None:
 
 @host.command(short_help="Let a host finish its work, and end.", epilog="Example: amplifier host drain web1-3fa9c2d1")
 @click.argument("name", metavar="HOST")
-@click.option(
-    "--timeout", default=ENDS_WITHIN, show_default=True, type=click.FloatRange(min=0), help="Seconds to wait."
-)
+@click.option("--timeout", default=ENDS_WITHIN, show_default=True, type=NumberRange(min=0), help="Seconds to wait.")
 @click.pass_context
 def drain(ctx: click.Context, name: str, timeout: float) -> None:
     """Have the processes of HOST take no new work, finish what runs, and end; wait for that.

@@ -17,6 +17,7 @@ from ..operations.running import list_running
 from .app import project_here
 from .changing import change_background_session, record_stop
 from .completing import complete_background_sessions
+from .numbers import NumberRange
 
 TIMEOUT = 15.0
 """Seconds before running sessions are interrupted; the process itself gives them 10."""
@@ -33,7 +34,7 @@ LOOK_EVERY = 0.05
     "--timeout",
     default=TIMEOUT,
     show_default=True,
-    type=click.FloatRange(min=0),
+    type=NumberRange(min=0),
     help="Seconds before running sessions are interrupted; the next `amplifier up` continues them.",
 )
 def stop(name: str | None, here: bool, everything: bool, timeout: float) -> None:

@@ -235,6 +235,18 @@ def test_a_limit_that_no_store_can_count_to_is_refused(command: str, capsys: pyt
     assert (code, "is not in the range" in err) == (exits.USAGE, True)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("trigger simulate --days", "stop --timeout", "host drain one --timeout", "plugin check one --timeout"),
+        *("mcp test one --within", "mcp add one --timeout"),
+    ],
+)
+def test_a_number_that_is_none_is_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, err = refused(capsys, *command.split(), "nan")
+    assert (code, "'nan' is not a number" in err) == (exits.USAGE, True)
+
+
 def test_a_turn_that_fails_is_one_line_and_its_session_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     write(f"{HEAD}providers: [{{module: provider-playbook, config: {{rules: []}}}}]\n---\n")
     code, err = refused(capsys, "run", "hello")

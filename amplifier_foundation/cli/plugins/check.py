@@ -9,6 +9,7 @@ import click
 
 from .. import exits
 from ..app import json_option
+from ..numbers import NumberRange
 from ..output import print_json
 
 if TYPE_CHECKING:
@@ -34,9 +35,7 @@ class JsonObject(click.ParamType[dict[str, Any]]):
 @click.command(epilog="Example: amplifier plugin check amplifier-trigger-timer")
 @click.argument("packages", metavar="PACKAGE...", nargs=-1, required=True)
 @click.option("--config", type=JsonObject(), help="Configuration of what is checked, as JSON.")
-@click.option(
-    "--timeout", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds for each check."
-)
+@click.option("--timeout", type=NumberRange(min=1), default=60.0, show_default=True, help="Seconds for each check.")
 @json_option
 def check(packages: tuple[str, ...], config: dict[str, Any] | None, timeout: float, as_json: bool) -> int:
     """Check installed packages against their contracts, each plugin in a process of its own.

@@ -11,6 +11,7 @@ from ...documents.times import format_time
 from ...operations.simulating import Plan, plan_timers
 from ..app import bundle_option, json_option, load_bundle_at, plugins_of, use_inbox
 from ..loops import run_in_loop
+from ..numbers import NumberRange
 from ..output import plural, print_json, print_table
 
 LEFT_OUT = ("ZONE", "UTC", "TRIGGER", "NOTE", "BACKGROUND SESSION")
@@ -35,7 +36,7 @@ def _read_time(ctx: click.Context, option: click.Parameter, text: str | None) ->
 
 @click.command(epilog="Example: amplifier trigger simulate --days 30")
 @bundle_option
-@click.option("--days", default=7.0, show_default=True, type=click.FloatRange(0, 3660, min_open=True), help="Days.")
+@click.option("--days", default=7.0, show_default=True, type=NumberRange(0, 3660, min_open=True), help="Days.")
 @click.option("--from", "start", metavar="TIME", callback=_read_time, help="Begin then, in UTC unless given. [now]")
 @click.option(
     "-n", "--limit", default=SHOWN, show_default=True, type=click.IntRange(1, 10**9), help="Fires per trigger."

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from amplifier_foundation.cli.app import json_option
+from amplifier_foundation.cli.numbers import NumberRange
 from amplifier_foundation.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ scope_option = click.option(
 @click.option("-e", "--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable of its environment.")
 @click.option("-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", help="A header of each request.")
 @click.option("--cwd", metavar="FOLDER", help="The folder to run the command in.")
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="The limit of one call.")
+@click.option("--timeout", type=NumberRange(0, min_open=True), metavar="SECONDS", help="The limit of one call.")
 @click.option("--trusted", is_flag=True, help="Its results are no text of strangers, and its tools are not asked for.")
 @scope_option
 @json_option

@@ -10,6 +10,7 @@ import click
 
 from amplifier_foundation.cli.app import json_option
 from amplifier_foundation.cli.loops import run_in_loop
+from amplifier_foundation.cli.numbers import NumberRange
 from amplifier_foundation.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command(epilog="Example: amplifier mcp test docs")
 @click.argument("name")
-@click.option("--within", type=click.FloatRange(0.1, 600), default=60, show_default=True, help="Seconds to wait.")
+@click.option("--within", type=NumberRange(0.1, 600), default=60, show_default=True, help="Seconds to wait.")
 @json_option
 @click.pass_context
 @run_in_loop
