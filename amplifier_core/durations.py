@@ -1,4 +1,4 @@
-"""Read durations as people write them: a number of seconds, or text such as `15m`, `1h30m`, `500ms`."""
+"""Read durations as people write them: seconds, or text such as `15m`, `1h30m`, `500ms`, `90 min`, `1 day`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import re
 from typing import Any
 
 SECONDS = {"w": 604_800.0, "d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-PATTERN = r"^(?:\d+(?:\.\d+)?(?:ms|[wdhms]))+$"
+_UNITS = "ms|s(?:ecs?|econds?)?|m(?:ins?|inutes?)?|h(?:rs?|ours?)?|d(?:ays?)?|w(?:eeks?)?"
+PATTERN = rf"^(?:\d+(?:\.\d+)? ?(?:{_UNITS}) ?)+$"
 _TOO_LONG = 1e300
 """Seconds; a larger number may overflow."""
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])", re.ASCII)
+_PART = re.compile(r"(\d+(?:\.\d+)?) ?(ms|[wdhms])", re.ASCII)
 
 
 def seconds_of(value: Any) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -108,15 +107,13 @@ def retention_in(project: str) -> Retention | None:
 LONGEST = 3e9
 """Seconds: no session is older, and the time so long ago is still a valid one."""
 
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
 
 def age(text: str) -> timedelta:
-    """Return the duration `90s`, `90m`, `36h`, `30d` or `8w`. Raises `ValueError`."""
-    found = re.fullmatch(r"([0-9]{1,6})([smhdw])", text.strip())
-    if found is None:
-        raise ValueError(f"'{text}' is not a duration; write a number and s, m, h, d or w, such as 30d")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    """Return the duration of a text such as `90m`, `1h30m` or `30 days`, `LONGEST` at most. Raises `ValueError`."""
+    try:
+        return timedelta(seconds=min(seconds_of(text), LONGEST))
+    except ValueError:
+        raise ValueError(f"'{text}' is not a duration; write numbers with units, such as 30d or 1h30m") from None
 
 
 def disposable(

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
 
 import click
 
-if TYPE_CHECKING:
-    from datetime import timedelta
+from ..documents.times import read_time
 
 
 def read_age(ctx: click.Context, option: click.Parameter, text: str | None) -> timedelta | None:
-    """Return the age that an option gives, such as 90s, 30m, 12h or 7d. Raises `click.BadParameter`."""
+    """Return the age that an option gives, such as 90s, 1h30m or 7d, or by a date. Raises `click.BadParameter`."""
     if text is None:
         return None
-    from ..background.retention import age
+    from ..background.retention import LONGEST, age
 
     try:
         return age(text)
     except ValueError as error:
-        raise click.BadParameter(str(error)) from None
+        reason = str(error)
+    try:
+        return min(datetime.now(UTC) - read_time(text), timedelta(seconds=LONGEST))
+    except ValueError:
+        raise click.BadParameter(f"{reason}, or a date such as {datetime.now(UTC):%Y-%m-%d}") from None

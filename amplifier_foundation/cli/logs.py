@@ -37,7 +37,7 @@ POLL = 0.3
 @click.command(epilog="Example: amplifier logs -f reviewer --since 1h")
 @click.argument("name", required=False, shell_complete=complete_background_sessions)
 @click.option("-f", "--follow", is_flag=True, help="Wait for new events, until Ctrl-C.")
-@click.option("--since", metavar="AGE", callback=read_age, help="Show this much of the past: 90s, 30m, 12h, 7d.")
+@click.option("--since", metavar="AGE", callback=read_age, help="Show this much of the past: 1h30m, 7d, or a date.")
 @click.option(
     "-n", "--lines", type=click.IntRange(0, 10**9), help=f"At most so many. [default: {LINES}; all with --since]"
 )
@@ -75,7 +75,7 @@ async def logs(
         for each in past[-shown:] if shown else ():
             _print(each, places, jsonl=jsonl)
         if not past and not follow:
-            click.echo("No events" + (" in this time." if since else " yet."), err=True)
+            click.echo("No events" + (" in this time." if since is not None else " yet."), err=True)
         if follow:
             from asyncio import sleep
 

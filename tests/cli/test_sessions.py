@@ -744,7 +744,11 @@ def test_sessions_are_found_by_status_name_text_and_age(told: Told, data: Data) 
     code, out, err = told("session", "list", "--search", "absent")
     assert (code, out) == (exits.OK, "")
     assert err == "No such session in this folder. All folders: amplifier session list --all\n"
-    assert told("session", "list", "--since", "soon")[0] == exits.USAGE
+    assert found("--name", "REVIEW", "--since", "2000-01-01") >= {"review-1111", "review-4444"}
+    assert told("session", "list", "--since", "2100-01-01T00:00+02:00")[2].startswith("No such session")
+    assert told("session", "list", "--since", "0s")[2].startswith("No such session")
+    code, _, err = told("session", "list", "--since", "soon")
+    assert (code, "'soon' is not a duration; write numbers with units" in err, "or a date" in err) == (4, True, True)
 
 
 def test_a_session_whose_process_is_gone_is_found_as_interrupted(told: Told, data: Data) -> None:

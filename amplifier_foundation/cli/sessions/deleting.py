@@ -72,7 +72,7 @@ async def delete(ctx: click.Context, session_ids: tuple[str, ...], yes: bool, fo
 
 
 @click.command(epilog="Example: amplifier session prune --older-than 30d --keep 20")
-@click.option("--older-than", metavar="AGE", help="Delete sessions unchanged for so long: 90m, 36h, 30d, 8w.")
+@click.option("--older-than", metavar="AGE", help="Delete sessions unchanged for so long: 36h, 30d, 8w.")
 @click.option("--keep", type=click.IntRange(min=0), default=0, help="Keep the last changed ones, however old.")
 @click.option("--all", "everywhere", is_flag=True, help="Include the sessions of all folders.")
 @click.option("--dry-run", is_flag=True, help="List the sessions, count the rest, and delete nothing.")

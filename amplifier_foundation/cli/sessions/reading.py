@@ -37,7 +37,7 @@ STATUSES = ("running", "waiting", "completed", "failed", "interrupted", "cancell
 @click.option("-s", "--status", "statuses", multiple=True, type=click.Choice(STATUSES), help="Only these; repeatable.")
 @click.option("--name", metavar="TEXT", default="", help="Only with this in the name or the id.")
 @click.option("--search", metavar="TEXT", default="", help="Only with this in a message, the name or the id.")
-@click.option("--since", metavar="AGE", callback=read_age, help="Only those changed since: 90s, 30m, 12h, 7d.")
+@click.option("--since", metavar="AGE", callback=read_age, help="Only those changed since: 1h30m, 7d, or a date.")
 @click.option(
     "-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 10**9), help="Show at most so many."
 )
@@ -60,12 +60,12 @@ async def list_(
     from ...background.store_clock import clock_of
     from ...sessions.presence import as_it_is, status_of
 
-    is_filtered = bool(statuses or name or search or since)
+    is_filtered = bool(statuses or name or search) or since is not None
     gc.disable()  # of 10,000 records none is garbage, and the search for garbage takes as long as reading them
     try:
         async with use_store(storage_plugins(ctx)) as store:
             if is_filtered:
-                begin = (await clock_of(store)).now() - since if since else None
+                begin = (await clock_of(store)).now() - since if since is not None else None
                 found = await _find(store, everywhere, statuses, name, begin, limit + 1, search)
             else:
                 found = [as_it_is(each) for each in await read_sessions(store, everywhere=everywhere, limit=limit + 1)]

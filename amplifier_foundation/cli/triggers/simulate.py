@@ -7,7 +7,7 @@ from heapq import merge
 
 import click
 
-from ...documents.times import format_time
+from ...documents.times import format_time, read_time
 from ...operations.simulating import Plan, plan_timers
 from ..app import bundle_option, json_option, load_bundle_at, plugins_of, use_inbox
 from ..loops import run_in_loop
@@ -28,9 +28,8 @@ def _read_time(ctx: click.Context, option: click.Parameter, text: str | None) ->
     if text is None:
         return datetime.now(UTC)
     try:
-        moment = datetime.fromisoformat(text)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):
+        return read_time(text)
+    except ValueError:
         raise click.BadParameter(f"{text!r} is not a time; write it as 2026-03-28T00:00Z") from None
 
 

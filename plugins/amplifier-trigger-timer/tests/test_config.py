@@ -67,7 +67,7 @@ def test_interval_seconds_says_the_same_as_interval() -> None:
         ({"interval": 10**400}, "interval", "finite"),
         ({"at": "0001-01-01T00:00+14:00"}, "at", "is out of range; give a year from 1970 to 9000"),
         ({"interval": True}, "interval", "give seconds, or text such as '15m', '1h30m' or '500ms'"),
-        ({"interval": "15 minutes"}, "interval", "'15 minutes' is not a duration"),
+        ({"interval": "15 months"}, "interval", "'15 months' is not a duration"),
         ({"interval": "60"}, "interval", "'60' is not a duration"),
         ({"interval": "9" * 400 + "s"}, "interval", "finite"),
         ({"interval": "600w"}, "interval", "at most"),
