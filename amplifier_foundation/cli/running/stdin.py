@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import stat
 import sys
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from io import TextIOWrapper
 from os import fstat
 
@@ -31,9 +32,7 @@ def read_prompt(prompt: str | None, *, may_be_empty: bool = False) -> str | None
     """
     if not has_prompt(prompt):
         return None
-    if isinstance(sys.stdin, TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")  # as arguments are read
-    said = _decode(sys.stdin.read() if prompt is None or prompt == "-" else prompt)
+    said = _read_stdin() if prompt is None or prompt == "-" else _decode_text(prompt)
     if not said.strip():
         if may_be_empty:
             return ""
@@ -41,17 +40,28 @@ def read_prompt(prompt: str | None, *, may_be_empty: bool = False) -> str | None
     return said if prompt is None or prompt == "-" else said + _context()
 
 
-def _decode(said: str) -> str:
-    """Return a text of the system as UTF-8, in any locale; bytes that are not UTF-8 are replaced, which is told."""
+def _read_stdin() -> str:
+    if not isinstance(sys.stdin, TextIOWrapper):
+        return _decode_text(sys.stdin.read())
+    return _decode(sys.stdin.buffer.read()).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _decode_text(said: str) -> str:
+    """Return a text of the system as UTF-8, in any locale."""
     try:
-        raw = said.encode("utf-8", "surrogateescape")
+        return _decode(said.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError:  # not read from bytes
         return said
+
+
+def _decode(raw: bytes, *, is_cut: bool = False) -> str:
+    """Return UTF-8, or UTF-16 with its mark, as text without the mark; what is neither is replaced, which is told."""
+    encoding = "utf-16" if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig"
     try:
-        return raw.decode("utf-8")
+        return raw.decode(encoding, "ignore" if is_cut else "strict")
     except UnicodeDecodeError:
         tell("amplifier: the prompt has bytes that are not UTF-8; they are sent as �")
-        return raw.decode("utf-8", errors="replace")
+        return raw.decode(encoding, "replace")
 
 
 def _context() -> str:
@@ -66,7 +76,7 @@ def _context() -> str:
         tell("amplifier: waiting for stdin, to append it to the prompt; use </dev/null without input")
     raw = sys.stdin.buffer.read(LIMIT + 1)
     is_cut = len(raw) > LIMIT
-    text = raw[:LIMIT].decode("utf-8", "ignore") if is_cut else _decode(raw.decode("utf-8", "surrogateescape"))
+    text = _decode(raw[:LIMIT], is_cut=is_cut)
     if not text.strip():
         return ""
     if is_cut:
