@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import click
 from rich.table import Table
 from rich.text import Text
 
@@ -27,7 +28,7 @@ class Fit(NamedTuple):
 
 
 def draw_table(headings: Sequence[str], rows: Sequence[Sequence[str]], fit: Fit) -> None:
-    """Print a table."""
+    """Print a table, and on stderr which columns are left out."""
     out = console()
     natural = {
         heading: max(width_of(line) for cell in (heading, *cells) for line in cell.split("\n"))
@@ -42,6 +43,8 @@ def draw_table(headings: Sequence[str], rows: Sequence[Sequence[str]], fit: Fit)
         drawn.add_row(*(Text(cell, style=STATUS_STYLE.get(cell.partition(":")[0], "")) for cell in cells))
     out.width = max(out.width, sum(widths.values()) + GAP * len(widths))
     out.print(drawn)
+    if hidden := [heading for heading in headings if heading not in widths]:
+        click.echo(f"Left out for want of room: {', '.join(hidden)}", err=True)
 
 
 def fit_columns(natural: dict[str, int], fit: Fit, room: int) -> dict[str, int]:

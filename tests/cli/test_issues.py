@@ -95,7 +95,7 @@ def test_programs_get_the_facts_as_json(facts: Callable[..., Any]) -> None:
 
 def test_texts_are_read_from_stdin(facts: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     for arguments in (["create", "one", "-d", "-"], ["comment", "1", "-"], ["close", "1", "--result", "-"]):
-        monkeypatch.setattr(sys, "stdin", io.StringIO(f"read by {arguments[0]}\n"))
+        monkeypatch.setattr(sys, "stdin", io.StringIO(f"\ufeffread by {arguments[0]}\n"))
         facts(*arguments)
     shown = facts("show", "1")
     texts = [shown["description"], shown["said"][0]["text"], shown["result"]]

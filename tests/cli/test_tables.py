@@ -188,11 +188,16 @@ def test_a_pipe_gets_every_column_whole(filled: Path, capsys: pytest.CaptureFixt
     assert {row[heading.index("NAME") :] for row in rows if not row.startswith(BUNDLE)} == {"", LONG.rstrip()}
 
 
-def test_a_column_is_shortened_first_and_then_left_out(filled: Path, at_terminal: Show) -> None:
+def test_a_column_is_shortened_first_and_then_left_out_and_that_is_told(
+    filled: Path, at_terminal: Show, capsys: pytest.CaptureFixture[str]
+) -> None:
     narrow, usual, wide = (at_terminal(width, "session", "list").splitlines()[0].split() for width in (40, 80, 120))
     assert narrow == ["SESSION"]
     assert usual == ["SESSION", "STATUS", "NAME"]
     assert wide == ["SESSION", "STATUS", "TURNS", "MESSAGES", "UPDATED", "NAME"]
+    narrowly, usually = capsys.readouterr().err.splitlines()
+    assert narrowly == "Left out for want of room: STATUS, TURNS, MESSAGES, UPDATED, NAME"
+    assert usually == "Left out for want of room: TURNS, MESSAGES, UPDATED"
     assert "長い名前 of a sess" in at_terminal(80, "session", "list")
 
 

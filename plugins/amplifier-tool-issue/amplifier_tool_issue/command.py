@@ -288,7 +288,7 @@ async def _stop_worker(ctx: click.Context, before: Issue) -> None:
 
 
 def _read_text(given: str | None) -> str | None:
-    return sys.stdin.read() if given == "-" else given
+    return sys.stdin.read().removeprefix("\ufeff") if given == "-" else given
 
 
 def _report(issue: Issue, schema: str, *, as_json: bool) -> None:
