@@ -34,7 +34,7 @@ _SPACELESS = (
 
 
 def fold_text(text: str) -> str:
-    """Return a text as one in which a part is looked for: capitals, and ways to write the same letter, do not count.
+    """Return a text in the form for comparing parts: capitals, and ways to write the same letter, do not count.
 
     An `ü` of macOS, in two characters, is that of a keyboard, and a wide digit is a digit. Accents count.
     """

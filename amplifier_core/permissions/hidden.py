@@ -1,4 +1,4 @@
-r"""Name the characters that do not show, and find them. A set is a part of a class of an expression: `f"[{UNSEEN}]"`.
+r"""Name hidden characters, and find them. A set is a part of a class of an expression: `f"[{UNSEEN}]"`.
 
 They are Unicode's Default_Ignorable_Code_Point, line separators, the marks of annotations, and the blank of Braille.
 """
@@ -23,16 +23,16 @@ JOINERS = "\u200c\u200d"
 VARIATIONS = "\u034f\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
 """They choose the form of the character before: emoji, and Japanese and Mongolian names have them."""
 _JOINED = re.compile(f"((?<=[^\0-\x7f{JOINERS}])[{JOINERS}]|[{JOINERS}](?=[^\0-\x7f{JOINERS}]))")
-"""A joiner beside something that it can join. Between letters of ASCII, it only makes one name look like another."""
+"""A joiner beside a letter or an emoji. Between letters of ASCII, it only makes one name look like another."""
 
 
 def is_printable(text: str) -> bool:
-    """Return whether a text is one line that shows as it is, by `str.isprintable`; letters and emoji may be joined."""
+    """Return whether a text is one printable line, as `str.isprintable` says; letters and emoji may be joined."""
     return text.isprintable() or _JOINED.sub("", text).isprintable()
 
 
 def replace_unprintable(text: str, replace: Callable[[str], str]) -> str:
-    """Return a text with what `replace` makes of each character that is not printable, besides those that join."""
+    """Return a text with `replace` of each unprintable character, besides the joiners of letters and emoji."""
     if text.isprintable():
         return text
     table = {ord(each): replace(each) for each in set(text) if not each.isprintable()}

@@ -1,4 +1,4 @@
-"""Read the ages that options take."""
+"""Read the ages of options."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..documents.times import read_time
 
 
 def read_age(ctx: click.Context, option: click.Parameter, text: str | None) -> timedelta | None:
-    """Return the age that an option gives, such as 90s, 1h30m or 7d, or by a date. Raises `click.BadParameter`."""
+    """Return the age of an option, such as 90s, 1h30m or 7d, or by a date. Raises `click.BadParameter`."""
     if text is None:
         return None
     from ..background.retention import LONGEST, age

@@ -1,4 +1,4 @@
-"""Read the numbers that options take."""
+"""Read the numbers of options."""
 
 from __future__ import annotations
 

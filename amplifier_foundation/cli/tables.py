@@ -28,7 +28,7 @@ class Fit(NamedTuple):
 
 
 def draw_table(headings: Sequence[str], rows: Sequence[Sequence[str]], fit: Fit) -> None:
-    """Print a table, and on stderr which columns are left out."""
+    """Print a table, and on stderr the names of the columns left out."""
     out = console()
     natural = {
         heading: max(width_of(line) for cell in (heading, *cells) for line in cell.split("\n"))

@@ -55,7 +55,7 @@ def _decode_text(said: str) -> str:
 
 
 def _decode(raw: bytes, *, is_cut: bool = False) -> str:
-    """Return UTF-8, or UTF-16 with its mark, as text without the mark; what is neither is replaced, which is told."""
+    """Return UTF-8, or UTF-16 with its mark, as text without the mark; other bytes are replaced, and that is told."""
     encoding = "utf-16" if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig"
     try:
         return raw.decode(encoding, "ignore" if is_cut else "strict")

@@ -277,9 +277,7 @@ def test_a_backslash_between_folders_is_refused_with_the_slash_to_write(key: str
         trigger.configure({key: [pattern]})
 
 
-@pytest.mark.parametrize(
-    "pattern", [r"\#a", r"\!a", r"\[id\]/*.py", r"a\ ", r"\*.txt", r"docs/\?", r"a\\b", "a[*]b"]
-)
+@pytest.mark.parametrize("pattern", [r"\#a", r"\!a", r"\[id\]/*.py", r"a\ ", r"\*.txt", r"docs/\?", r"a\\b", "a[*]b"])
 def test_a_backslash_that_escapes_a_sign_is_one(pattern: str, tmp_path: Path) -> None:
     trigger = FileChangeTrigger()
     trigger.bind(TriggerContext("k", working_dir=tmp_path))
