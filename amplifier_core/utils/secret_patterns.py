@@ -8,6 +8,22 @@ from __future__ import annotations
 
 import re
 
+_ESCAPES = (r"\\[bfnrt]", r"\\x[0-9A-Fa-f]{2}", r"\\u[0-9A-Fa-f]{4}", "%[0-9A-Fa-f]{2}")
+"""How JSON, Python and addresses write a character: what follows it begins a word."""
+_COLOURS = (r"[\x1bbBe3]\[[A-Za-z]", *(rf"[\[;?]\d{{{digits}}}[A-Za-z]" for digits in (1, 2, 3)))
+"""How the colours of a terminal end, raw or with the escape character written as JSON, Python and C do."""
+
+
+def _begin(first: str, joints: str = "-", *, ahead: str = "") -> str:
+    """Return the pattern `first`, of a fixed width, where it begins a word, also after an escape or a colour.
+
+    `joints` are characters that join words, and `ahead` is looked ahead for before what is more work.
+    """
+    escapes, colours = ("|".join(f"(?<={each}{first})" for each in ends) for ends in (_ESCAPES, _COLOURS))
+    return rf"{first}{ahead}(?:(?<![\w{joints}]{first})|{escapes}|(?<=[\d;[][A-Za-z]{first})(?:{colours}))"
+
+
+_BLANK = r"(?:\s|\\{1,9}[nrt])"
 _NAME = (
     r"(?:(?:api|access|private|secret|account|auth|signing|encryption|master|service)[_-]?key|passw(?:or)?d|passphrase"
     r"|secret|token|credentials?|authorization|(?<=[_-])pwd)"
@@ -23,8 +39,8 @@ _WORDS = (  # `rate-limiting`, `test_utils.py`, `x86_64-build`: less than five d
 )
 _TOKEN = r"(?=[\w.~+/-]{0,200}[\d=_-])[\w.~+/=-]{8,}"
 NAME_MARKS = ("key", "passw", "passphrase", "secret", "token", "credential", "authorization", "pwd")
-_AWS = r"[A-Z0-9]{16}(?![A-Za-z0-9])(?:[\s:,;|=]{1,9}[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+]))?"
-_TELEGRAM = r"()(?<![\w-])\d{6,12}:AA[\w-]{30,}"
+_AWS = r"[A-Z0-9]{16}(?![A-Za-z0-9])(?:(?:[\s:,;|=]|\\{1,9}[nrt]){1,9}[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+]))?"
+_TELEGRAM = rf"{_begin('[0-9]', ahead='(?=[0-9]{5})')}()\d{{5,11}}:AA[\w-]{{30,}}"
 _SERVICES = {
     "sk-": r"(?=[\w-]{0,200}\d)[\w-]{16,}",  # OpenAI, Anthropic, and those who speak like them
     **dict.fromkeys(("sk_", "pk_", "rk_"), r"(?=\w{0,200}\d)\w{16,}"),  # Stripe
@@ -61,21 +77,22 @@ _SERVICES = {
     "AGE-SECRET-KEY-1": r"[A-Z0-9]{40,}",
 }
 """Keys of well-known services: how they begin, and the form of the rest; one begins with digits."""
-_DISCORD = r"[MNO](?<![\w.-].)()[\w-]{22,28}\.[\w-]{6}\.[\w-]{27,45}(?![\w-])"
+_DISCORD_ID = r"(?=[\w-]{22,28}\.)"
+_DISCORD = rf"{_begin('[MNO]', '.-', ahead=_DISCORD_ID)}()[\w-]{{22,28}}\.[\w-]{{6}}\.[\w-]{{27,45}}(?![\w-])"
 _PEM = (
     r"()-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
     r"[\w+/=\s\\:,.()-]*?(?:-----END [A-Z ]{0,30}-----|(?![\w+/=\s\\:,.()-]))"
 )
-_KEY_IN_ADDRESS = rf"(\bhttps?://){_LIKE_A_KEY}[\w.~%-]{{20,}}+(?=@[\w.-])"
-SIGNED_IN = r"(\b[A-Za-z][\w+.-]{0,40}://)[^/?#\s@:\"'<>\\`]*:[^/\s\"'<>\\`]+(?=@)"
+_KEY_IN_ADDRESS = rf"(https?://){_LIKE_A_KEY}[\w.~%-]{{20,}}+(?=@[\w.-])"
+SIGNED_IN = r"(://)(?<=\w://)[^/?#\s@:\"'<>\\`]*:[^/\s\"'<>\\`]+(?=@)"
 DATABASE = (  # where a password often has a '/' that nobody escaped; a number there is a port
-    r"(\b(?:postgres(?:ql)?|mysql|mariadb|mongodb(?:\+srv)?|rediss?|amqps?|nats)(?:\+\w{1,20})?://)"
+    r"((?:postgres(?:ql)?|mysql|mariadb|mongodb(?:\+srv)?|rediss?|amqps?|nats)(?:\+\w{1,20})?://)"
     r"[^/?#\s@:\"'<>\\`]{0,100}:(?!\d{1,5}/)[^\s\"'<>\\`]{1,200}(?=@)"
 )
 KEYS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("private key",), (_PEM,)),
     *(  # characters come before the look behind them: `re` searches for a plain beginning the fastest
-        ((begin.lower(),), (rest if rest is _TELEGRAM else rf"(){(plain := re.escape(begin))}(?<![\w-]{plain}){rest}",))
+        ((begin.lower(),), (rest if rest is _TELEGRAM else rf"(){_begin(re.escape(begin))}{rest}",))
         for begin, rest in _SERVICES.items()
     ),
     (("m", "n", "o"), (_DISCORD,)),
@@ -114,14 +131,16 @@ AT_NAMES: tuple[tuple[bool, tuple[str, ...]], ...] = (
             rf"((?i:{_PASSWORD})=\\{{0,9}}[\"']){_NO_REFERENCE}(?:\\+[^\"'\\]|[^\"'\\\n]){{8,}}(?=\\{{0,9}}[\"'])",
             # name: | of YAML, with the lines below
             rf"((?i:{_NAME})[\"']?:[ \t]{{1,9}}[|>][+-]?[ \t]{{0,9}}\n([ \t]{{1,40}}))(?=\S)[^\n]+(?:\n\2[^\n]+)*",
+            rf"((?i:{_NAME}):[ \t]{{1,9}}[|>][+-]?[ \t]{{0,9}}((?<!\\)\\{{1,9}}n[ \t]{{1,40}}))"
+            r"[^\s\"'\\][^\n\"'\\]*(?:\2[^\n\"'\\]+)*",
         ),
     ),
     (
         False,
         (
             # name: DB_PASSWORD, value: x, of YAML and JSON
-            rf"((?i:\bname[\"']?:[ \t]{{0,9}}[\"']?[\w.-]{{0,60}}{_NAME}[\"']?,?\s{{1,40}}[\"']?value)[\"']?:"
-            rf"[ \t]{{0,9}}[\"']?){_NO_REFERENCE}[^\s\"'\\]{{4,}}",
+            rf"((?i:{_begin('name', '')}[\"']?:[ \t]{{0,9}}[\"']?[\w.-]{{0,60}}{_NAME}[\"']?,?{_BLANK}{{1,40}}[\"']?value)"
+            rf"[\"']?:[ \t]{{0,9}}[\"']?){_NO_REFERENCE}[^\s\"'\\]{{4,}}",
         ),
     ),
     (
@@ -142,7 +161,8 @@ AT_NAMES: tuple[tuple[bool, tuple[str, ...]], ...] = (
         (
             rf"(--[\w-]{{0,40}}(?i:{_NAME})[ \t]{{1,3}}){_NO_REFERENCE}(?=\S{{0,80}}\d)[^\s\"'\\-][^\s\"'\\]{{3,}}",
             rf"((?i:<[\w:-]{{0,40}}{_NAME}>)){_NO_REFERENCE}[^<\n\"\\]+(?=</)",
-            r"(\blogin\s{1,9}\S{1,80}\s{1,9}password\s{1,9})[^\s\"'\\]+",  # .netrc
+            rf"({_begin('login', '')}{_BLANK}{{1,9}}\S{{1,80}}{_BLANK}{{1,9}}password{_BLANK}{{1,9}})"
+            r"[^\s\"'\\]+",  # .netrc
         ),
     ),
 )
@@ -164,8 +184,9 @@ OTHERS = (
     (
         ("bearer", "basic"),
         (
-            rf"((?i:\bbearer|authorization\\{{0,9}}[\"']?\s{{0,9}}[=:]\s{{0,9}}\\{{0,9}}[\"']?basic)\s{{1,9}}){_TOKEN}",
-            rf"((?i:\bbasic)[ \t]{{1,9}})(?!{_WORDS}){_TOKEN}",  # a word of many texts
+            rf"((?i:{_begin('bearer', '')}|authorization\\{{0,9}}[\"']?\s{{0,9}}[=:]\s{{0,9}}\\{{0,9}}[\"']?basic)\s{{1,9}})"
+            f"{_TOKEN}",
+            rf"((?i:{_begin('basic', '')})[ \t]{{1,9}})(?!{_WORDS}){_TOKEN}",  # a word of many texts
         ),
     ),
 )
