@@ -7,6 +7,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .retry import RetryConfig, classify_error_message, retry_with_backoff
 
 __all__ = [
@@ -60,12 +62,18 @@ REFERENCE = re.compile(r"secret://([A-Za-z_][\w.-]{0,127})", re.ASCII)
 """A reference to a secret by its name, as a whole value: it is no secret itself."""
 
 
+_PASSWORDS = ("password", "passwd", "passphrase")
+_NO_SECRET = re.compile(r"-|secret://|\$[\w{(]|\{|<|\[REDACTED\]|$")
+_LIKE_A_KEY = re.compile(r"(?![~.]{0,2}/)(?=\S*\d)\S{4,}$")
+
+
 def redact_secrets(obj: Any, sensitive_keys: frozenset[str] = SENSITIVE_KEYS) -> Any:
     """Return a copy of `obj` with "[REDACTED]" in place of the value of every sensitive key.
 
     A key is sensitive when it is one of `sensitive_keys` (by default also `secret_key`, `passphrase` and the like) or
     ends with one after a `_` or `-` (`GITHUB_TOKEN`, `x-api-key`), in any case; a number may follow after a `_` or `-`,
-    as in `api_key_2`. A reference (`secret://NAME`) stays.
+    as in `api_key_2`. A reference (`secret://NAME`) stays. In a list, the text after an option
+    with such a name (`--password`) is a secret as well; see `find_option_values`.
     Only dicts, lists and tuples are entered.
     """
     if isinstance(obj, dict):
@@ -79,8 +87,27 @@ def redact_secrets(obj: Any, sensitive_keys: frozenset[str] = SENSITIVE_KEYS) ->
         }
     if isinstance(obj, list | tuple):
         items = [redact_secrets(item, sensitive_keys) for item in obj]
+        for index in find_option_values(obj, sensitive_keys):
+            items[index] = "[REDACTED]"
         return items if isinstance(obj, list) else tuple(items)
     return obj
+
+
+def find_option_values(items: Sequence[Any], sensitive_keys: frozenset[str] = SENSITIVE_KEYS) -> list[int]:
+    """Return where secrets stand in the arguments of a command: after an option with the name of a sensitive key.
+
+    Options, references, variables and words (`--auth basic`) are no secrets, nor is a path; a password may be any text.
+    """
+    return [
+        index
+        for index, option in enumerate(items[:-1], start=1)
+        if isinstance(option, str)
+        and option.startswith("--")
+        and isinstance(value := items[index], str)
+        and is_sensitive(option[2:], sensitive_keys)
+        and not _NO_SECRET.match(value)
+        and (option.lower().endswith(_PASSWORDS) or _LIKE_A_KEY.match(value))
+    ]
 
 
 @lru_cache(maxsize=1024)  # messages are stored without the secrets of the environment: all its variables, each time

@@ -118,12 +118,12 @@ def holds_key(text: str) -> bool:
     url = _compile(SIGNED_IN).search(text) if "://" in text else None
     if url is not None and "${" not in text[url.start() : text.index("@", url.end())]:
         return True
-    return _replace(text, KEYS) != text
+    return _replace(text, _lower(text), _KEYS) != text
 
 
 def secrets_of(config: Any) -> Iterator[str]:
     """Yield the secrets of a configuration: texts at sensitive keys, passwords in URLs, and variables they name."""
-    from . import REFERENCE, is_sensitive
+    from . import REFERENCE, find_option_values, is_sensitive
 
     waiting, known = [config], set[int]()  # and no recursion: a plan is looked through for each session
     for current in waiting:
@@ -140,6 +140,7 @@ def secrets_of(config: Any) -> Iterator[str]:
                     yield from _read_variables(value)
         elif isinstance(current, list | tuple):
             waiting += current
+            yield from (current[index] for index in find_option_values(current))
 
 
 def _read_variables(value: str) -> Iterator[str]:
@@ -297,14 +298,27 @@ def hide_forms(text: str, forms: Sequence[str]) -> str:
     return text
 
 
-def _replace(text: str, forms: Sequence[tuple[Sequence[str], Sequence[str]]]) -> str:
-    small = _lower(text)
-    for marks, patterns in forms:
+_Form = tuple[str, tuple[tuple[str, tuple[tuple[int, str], ...]], ...]]
+
+
+def _by_sign(forms: Iterable[tuple[Sequence[str], Sequence[str]]]) -> tuple[_Form, ...]:
+    """Return (sign, ((mark, numbered patterns), …)) of forms: most texts lack the sign of many marks, such as `_`."""
+    signs: dict[str, dict[str, list[tuple[int, str]]]] = {}
+    for number, (marks, patterns) in enumerate(forms):
         for mark in marks:
-            if mark in small:
-                for pattern in patterns:
-                    text = _compile(pattern).sub(rf"\1{HIDDEN}", text)
-                break
+            sign = next((each for each in mark if not each.isalnum()), "")
+            numbered = ((100 * number + index, each) for index, each in enumerate(patterns))
+            signs.setdefault(sign, {}).setdefault(mark, []).extend(numbered)
+    return tuple((sign, tuple((mark, tuple(each)) for mark, each in marks.items())) for sign, marks in signs.items())
+
+
+_KEYS, _KEYS_AND_OTHERS = _by_sign(KEYS), _by_sign((*KEYS, *OTHERS))
+
+
+def _replace(text: str, small: str, forms: Sequence[_Form]) -> str:
+    found = [patterns for sign, marks in forms if sign in small for mark, patterns in marks if mark in small]
+    for _, pattern in sorted({each for patterns in found for each in patterns}):
+        text = _compile(pattern).sub(rf"\1{HIDDEN}", text)
     return text
 
 
@@ -313,8 +327,9 @@ def _hide_shapes(text: str) -> str:
 
     Most patterns of the latter are tried at the names alone: to try them at each character takes ten times as long.
     """
-    text = _replace(_replace(text, KEYS), OTHERS)
     small = _lower(text)
+    shown = _replace(text, small, _KEYS_AND_OTHERS)
+    text, small = shown, small if shown == text else _lower(shown)
     if not any(mark in small for mark in NAME_MARKS):
         return text
     starts = _find_names(text, small)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.utils import REFERENCE, is_sensitive
+from amplifier_core.utils import REFERENCE, find_option_values, is_sensitive
 from amplifier_core.utils.secrets import holds_key, redact_all, redact_text
 
 from .problems import Problem, warning_at
@@ -43,8 +43,9 @@ def _name_variables(value: Any) -> Any:
 def find_secrets(data: Any, positions: Positions) -> list[Problem]:
     """Return a warning for every secret in a document's data.
 
-    A secret is the text of a sensitive key (`amplifier_core.utils.SENSITIVE_KEYS`), a key of a well-known service
-    anywhere, or a password in a URL. Placeholders are none: `${NAME}`, `{name}`, `secret://NAME`.
+    A secret is the text of a sensitive key (`amplifier_core.utils.SENSITIVE_KEYS`) or after an option with the name of
+    one in a list (`--password`), a key of a well-known service anywhere, or a password in a URL. Placeholders are none:
+    `${NAME}`, `{name}`, `secret://NAME`.
     """
     keep = "keep it with 'amplifier auth login', and write secret://NAME"
     in_trigger = "put it into an environment variable, and name that as the trigger says"
@@ -61,8 +62,9 @@ def _find_paths(value: Any, path: KeyPath, *, sensitive: bool) -> Iterator[KeyPa
         for key, each in value.items():
             yield from _find_paths(each, (*path, key), sensitive=is_sensitive(key))
     elif isinstance(value, list):
+        after_options = find_option_values(value)
         for number, each in enumerate(value):
-            yield from _find_paths(each, (*path, number), sensitive=sensitive)
+            yield from _find_paths(each, (*path, number), sensitive=sensitive or number in after_options)
     elif isinstance(value, str):
         plain = value.strip() if sensitive and not REFERENCE.fullmatch(value) else ""
         if holds_key(value) or (plain and not _ENVIRONMENT.search(plain) and not _WHOLLY_FILLED_IN.fullmatch(plain)):

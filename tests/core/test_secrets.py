@@ -61,6 +61,16 @@ def test_metadata_has_none_left_by_key_or_by_form() -> None:
     assert redact_all(data) == {"id": "r1", "headers": {"x-api-key": "[REDACTED]"}, "log": ["sent [REDACTED]", 3]}
 
 
+def test_a_secret_that_is_an_argument_of_its_own_is_hidden_where_its_option_says_so() -> None:
+    args = ["--password", "correct horse", "--api-key", "a1b2c3", "--auth", "basic", "--private-key", "/home/me/key1"]
+    hidden = [*args]
+    hidden[1] = hidden[3] = "[REDACTED]"
+    assert redact_all({"args": args}) == {"args": hidden}
+    assert list(secrets_of({"args": args})) == ["correct horse", "a1b2c3"]
+    filled_in = ["--password", "${PASSWORD}", "--token", "secret://NAME", "--password", "--secret"]
+    assert redact_all(filled_in) == filled_in
+
+
 def test_the_secrets_of_a_configuration_are_those_at_sensitive_keys() -> None:
     config = {"providers": [{"config": {"api_key": "one", "model": "m", "deep": {"auth_token": "two"}}}]}
     assert list(secrets_of(config)) == ["one", "two"]

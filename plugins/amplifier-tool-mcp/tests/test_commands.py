@@ -82,6 +82,7 @@ def test_the_servers_of_a_bundle_are_listed_also_when_they_are_off(told: Any, li
     [
         (["leak", "-e", "TOKEN=ghp_abcdefghij1234567890", "--", "run"], "a secret is written here"),
         (["leak", "-H", "Authorization: Bearer abcdefgh12345678", "https://x.example/"], "a secret is written here"),
+        (["leak", "--", "run", "--password", "hunter2secret"], "a secret is written here"),
         (["one", "--env", "TOKEN", "--", "run"], "--env is NAME=VALUE, not 'TOKEN'"),
         (["one", "--header", "A:b", "--", "run"], "--env and --cwd are for a command, --header is for an address"),
         (["one", "--trusted", "--scope", "project", "--", "run"], "--trusted is for your own settings"),

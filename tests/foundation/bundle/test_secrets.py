@@ -42,6 +42,13 @@ def test_a_secret_is_told_where_its_value_stands_and_not_repeated(write: Any) ->
         load_bundle_sync(path, strict=True)
 
 
+def test_a_secret_that_is_an_argument_is_told(write: Any) -> None:
+    path = write(
+        "tools: [{module: tool-x, config: {args: [--password, hunter2, --token, '${TOKEN}', --auth, basic]}}]\n"
+    )
+    assert [path for *_, path in warned(load_bundle_sync(path))] == ["tools[0].config.args[1]"]
+
+
 def test_what_is_filled_in_later_is_no_secret(write: Any) -> None:
     bundle = load_bundle_sync(
         write(
