@@ -63,6 +63,16 @@ KEYS: dict[str, Callable[[Random], str]] = {
     "jwt": jwt,
     "groq": lambda r: f"gsk_{draw(r, 52)}",
     "vault": lambda r: f"hvs.{draw(r, 90, WORD + '_-')}",
+    "nvidia": lambda r: f"nvapi-{draw(r, 64, WORD + '_-')}",
+    "cerebras": lambda r: f"csk-{draw(r, 48)}",
+    "fireworks": lambda r: f"fw_{draw(r, 24)}",
+    "figma": lambda r: f"figd_{draw(r, 40, WORD + '_-')}",
+    "sentry": lambda r: f"sntrys_{draw(r, 60)}",
+    "doppler": lambda r: f"dp.{r.choice(['pt', 'st.dev'])}.{draw(r, 43)}",
+    "hash of crypt": lambda r: f"$6${draw(r, 16)}${draw(r, 86)}",
+    "hash of apache": lambda r: f"$apr1${draw(r, 8)}${draw(r, 22)}",
+    "hash of bcrypt": lambda r: f"$2b$12${draw(r, 53)}",
+    "hash of argon": lambda r: f"$argon2id$v=19$m=65536,t=3,p=4${draw(r, 22)}${draw(r, 43)}",
 }
 IN_CONTEXT: dict[str, tuple[Callable[[Random], str], str]] = {
     "aws secret": (lambda r: draw(r, 40, WORD + "/+"), "aws_secret_access_key = {}"),
@@ -91,6 +101,20 @@ IN_CONTEXT: dict[str, tuple[Callable[[Random], str], str]] = {
     "option": (lambda r: draw(r, 20), "$ deploy --token {} --dry-run"),
     "xml": (password, "<user>me</user><password>{}</password>"),
     "netrc": (password, "machine example.org login me password {}"),
+    "netrc of lines": (password, "machine example.org\nlogin me\npassword {}"),
+    "cookie": (lambda r: draw(r, 32), "Cookie: lang=en; session={}"),
+    "cookie that is set": (lambda r: draw(r, 32), "set-cookie: sid={}; HttpOnly"),
+    "curl": (password, "curl -su 'me:{}' https://example.org"),
+    "mysql": (password, "mysqldump -uroot -p{} app"),
+    "sshpass": (password, "sshpass -p {} ssh me@example.org"),
+    "ado": (password, "Server=db;Uid=me;Pwd={};Encrypt=true"),
+    "variable of a password": (password, "SMTP_PASS={}"),
+    "docker": (
+        lambda r: base64.b64encode(f"u:{draw(r, 20)}".encode()).decode(),
+        '{{"auths": {{"x": {{"auth": "{}"}}}}}}',
+    ),
+    "pgpass": (password, "db.example.org:5432:app:me:{}"),
+    "arguments": (lambda r: draw(r, 20), 'runs ["prog", "--api-key", "{}"]'),
 }
 
 
@@ -102,7 +126,7 @@ def pem(random: Random) -> tuple[str, str]:
 
 
 def make_shapes() -> Iterator[tuple[str, str, str]]:
-    """Yield (form, text with the secret, secret) of 306 secrets."""
+    """Yield (form, text with the secret, secret) of hundreds of secrets."""
     random = Random(20)
     for _ in range(EACH):
         for name, make in KEYS.items():

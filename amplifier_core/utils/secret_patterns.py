@@ -14,13 +14,13 @@ _COLOURS = (r"[\x1bbBe3]\[[A-Za-z]", *(rf"[\[;?]\d{{{digits}}}[A-Za-z]" for digi
 """How the colours of a terminal end, raw or with the escape character written as JSON, Python and C do."""
 
 
-def _begin(first: str, joints: str = "-", *, ahead: str = "") -> str:
+def _begin(first: str, joints: str = "-") -> str:
     """Return the pattern `first`, of a fixed width, where it begins a word, also after an escape or a colour.
 
-    `joints` are characters that join words, and `ahead` is looked ahead for before what is more work.
+    `joints` are characters that join words.
     """
     escapes, colours = ("|".join(f"(?<={each}{first})" for each in ends) for ends in (_ESCAPES, _COLOURS))
-    return rf"{first}{ahead}(?:(?<![\w{joints}]{first})|{escapes}|(?<=[\d;[][A-Za-z]{first})(?:{colours}))"
+    return rf"{first}(?:(?<![\w{joints}]{first})|{escapes}|(?<=[\d;[][A-Za-z]{first})(?:{colours}))"
 
 
 _BLANK = r"(?:\s|\\{1,9}[nrt])"
@@ -38,9 +38,9 @@ _WORDS = (  # `rate-limiting`, `test_utils.py`, `x86_64-build`: less than five d
     rf"(?>(?:{_JOINT})?{_WORD}(?:{_JOINT}{_WORD}){{0,14}}(?:{_JOINT})?)(?![\w.~+/=-])"
 )
 _TOKEN = r"(?=[\w.~+/-]{0,200}[\d=_-])[\w.~+/=-]{8,}"
-NAME_MARKS = ("key", "passw", "passphrase", "secret", "token", "credential", "authorization", "pwd")
+NAME_MARKS = ("key", "passw", "passphrase", "secret", "token", "credential", "authorization", "pwd", "_pass=")
 _AWS = r"[A-Z0-9]{16}(?![A-Za-z0-9])(?:(?:[\s:,;|=]|\\{1,9}[nrt]){1,9}[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+]))?"
-_TELEGRAM = rf"{_begin('[0-9]', ahead='(?=[0-9]{5})')}()\d{{5,11}}:AA[\w-]{{30,}}"
+_TELEGRAM = rf"{_begin('[0-9]{6}')}()\d{{0,6}}:AA[\w-]{{30,}}"
 _SERVICES = {
     "sk-": r"(?=[\w-]{0,200}\d)[\w-]{16,}",  # OpenAI, Anthropic, and those who speak like them
     **dict.fromkeys(("sk_", "pk_", "rk_"), r"(?=\w{0,200}\d)\w{16,}"),  # Stripe
@@ -75,10 +75,17 @@ _SERVICES = {
     "lin_api_": r"[A-Za-z0-9]{20,}",
     "ntn_": r"[A-Za-z0-9]{20,}",
     "AGE-SECRET-KEY-1": r"[A-Z0-9]{40,}",
+    "nvapi-": r"[\w-]{40,}",  # NVIDIA
+    "csk-": r"[A-Za-z0-9]{40,}",  # Cerebras
+    "fw_": r"(?=[A-Za-z]{0,30}\d)[A-Za-z0-9]{22,}(?!\w)",  # Fireworks
+    "figd_": r"[\w-]{30,}",  # Figma
+    "sntry": r"[su]_[\w+/=-]{40,}",  # Sentry
+    "dp.": r"(?:pt|st|ct|sa|scim|audit)\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,44}(?!\w)",  # Doppler
 }
 """Keys of well-known services: how they begin, and the form of the rest; one begins with digits."""
-_DISCORD_ID = r"(?=[\w-]{22,28}\.)"
-_DISCORD = rf"{_begin('[MNO]', '.-', ahead=_DISCORD_ID)}()[\w-]{{22,28}}\.[\w-]{{6}}\.[\w-]{{27,45}}(?![\w-])"
+_MARKS = {"gsk_": "sk_", "csk-": "sk-"}
+"""Marks that others have as well: to look for one takes longer than most patterns take."""
+_DISCORD = rf"{_begin('[MNO][0-9A-Za-z_-]{22}', '.-')}()[\w-]{{0,6}}\.[\w-]{{6}}\.[\w-]{{27,45}}(?![\w-])"
 _PEM = (
     r"()-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
     r"[\w+/=\s\\:,.()-]*?(?:-----END [A-Z ]{0,30}-----|(?![\w+/=\s\\:,.()-]))"
@@ -92,7 +99,7 @@ DATABASE = (  # where a password often has a '/' that nobody escaped; a number t
 KEYS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("private key",), (_PEM,)),
     *(  # characters come before the look behind them: `re` searches for a plain beginning the fastest
-        ((begin.lower(),), (rest if rest is _TELEGRAM else rf"(){_begin(re.escape(begin))}{rest}",))
+        ((_MARKS.get(begin, begin.lower()),), (rest if rest is _TELEGRAM else rf"(){_begin(re.escape(begin))}{rest}",))
         for begin, rest in _SERVICES.items()
     ),
     (("m", "n", "o"), (_DISCORD,)),
@@ -116,7 +123,7 @@ AT_NAMES: tuple[tuple[bool, tuple[str, ...]], ...] = (
         False,
         (
             # NAME=value of a shell
-            rf"((?:KEY|TOKEN|SECRET|PASSWD|PASSWORD|CREDENTIALS|PASSPHRASE|_PWD)=[\"']?){_NO_REFERENCE}[^\s\"'\\]{{3,}}",
+            rf"((?:KEY|TOKEN|SECRET|PASSWD|PASSWORD|CREDENTIALS|PASSPHRASE|_PWD|_PASS)=[\"']?){_NO_REFERENCE}[^\s\"'\\]{{3,}}",
         ),
     ),
     (
@@ -139,8 +146,8 @@ AT_NAMES: tuple[tuple[bool, tuple[str, ...]], ...] = (
         False,
         (
             # name: DB_PASSWORD, value: x, of YAML and JSON
-            rf"((?i:{_begin('name', '')}[\"']?:[ \t]{{0,9}}[\"']?[\w.-]{{0,60}}{_NAME}[\"']?,?{_BLANK}{{1,40}}[\"']?value)"
-            rf"[\"']?:[ \t]{{0,9}}[\"']?){_NO_REFERENCE}[^\s\"'\\]{{4,}}",
+            rf"((?i:{_begin('name', '')}[\"']?:[ \t]{{0,9}}[\"']?[\w.-]{{0,60}}{_NAME}[\"']?,?"
+            rf"{_BLANK}{{1,40}}[\"']?value)[\"']?:[ \t]{{0,9}}[\"']?){_NO_REFERENCE}[^\s\"'\\]{{4,}}",
         ),
     ),
     (
@@ -159,7 +166,9 @@ AT_NAMES: tuple[tuple[bool, tuple[str, ...]], ...] = (
     (
         False,
         (
-            rf"(--[\w-]{{0,40}}(?i:{_NAME})[ \t]{{1,3}}){_NO_REFERENCE}(?=\S{{0,80}}\d)[^\s\"'\\-][^\s\"'\\]{{3,}}",
+            # --name value of a command, also as a list of arguments
+            rf"(--[\w-]{{0,40}}(?i:{_NAME})(?:[ \t]{{1,3}}|\\{{0,9}}[\"'],{_BLANK}{{0,40}}\\{{0,9}}[\"']))"
+            rf"{_NO_REFERENCE}(?=\S{{0,80}}\d)[^\s\"'\\-][^\s\"'\\]{{3,}}",
             rf"((?i:<[\w:-]{{0,40}}{_NAME}>)){_NO_REFERENCE}[^<\n\"\\]+(?=</)",
             rf"({_begin('login', '')}{_BLANK}{{1,9}}\S{{1,80}}{_BLANK}{{1,9}}password{_BLANK}{{1,9}})"
             r"[^\s\"'\\]+",  # .netrc
@@ -170,7 +179,45 @@ AT_NAMES: tuple[tuple[bool, tuple[str, ...]], ...] = (
 
 Such a match begins where `NAME_BEGINS` matches.
 """
+_COOKIE = r"[\w.$-]{1,80}="
+_COMMANDS = (  # curl -u user:password, sshpass -p password, mysql -ppassword
+    ("curl", r"[^\n|;&\\]{0,200}?[ \t](?:-[A-Za-z]{0,5}u|--user)[ =]?\\{0,9}[\"']?[^\s:\"'\\]{1,80}:)"),
+    ("sshpass", r"[ \t]{1,9}-p[ \t]{0,9}\\{0,9}[\"']?)"),
+    ("mysql", r"(?:dump|admin)?[ \t](?:[^\n|;&\\]{0,100}?[ \t])??-p)(?![\d.:]+(?!\S))"),
+)
 OTHERS = (
+    *(((name,), (rf"({_begin(name, '')}{rest}{_NO_REFERENCE}[^\s\"'\\]{{3,}}",)) for name, rest in _COMMANDS),
+    (
+        ("cookie",),  # the whole of a header with a value that is like a key
+        (
+            rf"((?i:cookie)\\{{0,9}}[\"']?:[ \t]{{0,9}}\\{{0,9}}[\"']?)"
+            rf"(?=(?:{_COOKIE}[^\s;,\"'\\]{{0,200}};[ ]?){{0,20}}{_COOKIE}{_LIKE_A_KEY}[^\s;,\"'\\]{{16}})"
+            rf"(?:{_COOKIE}[^\s;,\"'\\]*+(?:;[ ]?(?={_COOKIE}))?)++",
+        ),
+    ),
+    (  # ADO.NET
+        ("pwd=",),
+        (rf"((?i:(?:uid|user(?: ?id)?)=[^;\n\"'\\]{{0,80}};[ ]?pwd=)){_NO_REFERENCE}[^\s;\"'\\]+",),
+    ),
+    (  # the configuration of Docker
+        ('"auth',),
+        (
+            r"(\"auth\\{0,9}\"\s{0,9}:\s{0,9}\\{0,9}\")(?=[A-Za-z0-9+/]{0,80}[\d=])"
+            r"(?:[A-Za-z0-9+/]{4}){2,}+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})(?=\\{0,9}\")",
+        ),
+    ),
+    (  # .pgpass
+        (":5432:",),
+        (rf"((?<![:.])[\w.-]{{1,80}}:5432:[\w*-]{{1,63}}:[\w.-]{{1,63}}:){_NO_REFERENCE}[^\s:\"'\\]+",),
+    ),
+    (  # hashes of passwords
+        ("$",),
+        (
+            r"()\$(?:(?:1|apr1)\$[\w./]{1,8}\$[\w./]{22}|[56]\$(?:rounds=\d{1,9}\$)?[\w./]{1,16}\$[\w./]{43,86}"
+            r"|y\$[\w./]{1,20}\$[\w./]{1,90}\$[\w./]{43}|2[aby]\$\d\d\$[\w./]{53}"
+            r"|argon2(?:id?|d)\$v=\d{1,3}\$[mtp=,\d]{1,60}\$[\w+/]{8,90}\$[\w+/]{16,180})",
+        ),
+    ),
     (("://",), (SIGNED_IN, DATABASE, _KEY_IN_ADDRESS)),
     (("@tcp(", "@unix("), (r"(\b[\w.-]{1,60}:)[^\s@\"'\\]+(?=@(?:tcp|unix)\()",)),  # a DSN of Go's MySQL
     (
@@ -184,8 +231,8 @@ OTHERS = (
     (
         ("bearer", "basic"),
         (
-            rf"((?i:{_begin('bearer', '')}|authorization\\{{0,9}}[\"']?\s{{0,9}}[=:]\s{{0,9}}\\{{0,9}}[\"']?basic)\s{{1,9}})"
-            f"{_TOKEN}",
+            rf"((?i:{_begin('bearer', '')}|authorization\\{{0,9}}[\"']?\s{{0,9}}[=:]\s{{0,9}}\\{{0,9}}[\"']?basic)"
+            rf"\s{{1,9}}){_TOKEN}",
             rf"((?i:{_begin('basic', '')})[ \t]{{1,9}})(?!{_WORDS}){_TOKEN}",  # a word of many texts
         ),
     ),

@@ -25,7 +25,7 @@ from amplifier_core.utils.secrets import (
     redact_text,
     secrets_of,
 )
-from tests.secret_shapes import make_shapes
+from tests.secret_shapes import KEYS, make_shapes
 
 VALUE = 'own "Pa55/w+rd" of §house\\1'
 HIDDEN = "[REDACTED]"
@@ -137,6 +137,34 @@ def test_json_with_secrets_stays_json(depth: int) -> None:
         assert secret not in shown
 
 
+@pytest.mark.parametrize(
+    "before", ["\n", "\r\n", "\t", "\x1b[m", "\x1b[31m", "\x1b[01;31m\x1b[K", "\x1b[38;5;208m", "é"]
+)
+def test_a_secret_at_the_beginning_of_a_line_is_hidden_in_texts_within_texts_too(before: str) -> None:
+    shapes = [(f"first{before}{text}", secret) for _, text, secret in make_shapes()]
+    shapes += [(f"first{before}{secret}\nlast", secret) for name, _, secret in make_shapes() if name in KEYS]
+    leaks = []
+    for text, secret in shapes:
+        inner = json.dumps({"a": text})
+        for written in (text, repr(text), inner, json.dumps([inner]), json.dumps(json.dumps([inner]))):
+            shown = redact_text(written)
+            leaks += [written] if secret in shown else []
+            assert written is not inner or json.loads(shown)
+    assert len(leaks) <= len(shapes) // 100, leaks
+
+
+@pytest.mark.parametrize(
+    "text",
+    [r"say \nothing of \task-force-2024-of-the-house", r"C:\new\risk-of-the-year-2024", r"\disk-1-of-a-big-machine-2",
+     "bmsk-abcdefgh1234567890abcd", "a [3] sk-1 [31mask-abcdefgh1234567890", "docker run mysql -p3306:3306 db",
+     "curl -u $USER:$PASS https://x", "Cookie: name=value", "127.0.0.1:5432:5432", '"auth": "OAuth2AuthorizationCode"',
+     "cd x;pwd=/home", "a price of $5$ or $6$", "--token-limit 50000", "fw_update_of_the_big_device_now"],
+)  # fmt: skip
+def test_words_that_look_a_little_like_secrets_stay(text: str) -> None:
+    assert redact_text(text) == text
+    assert redact_text(json.dumps(text)) == json.dumps(text)
+
+
 def ordinary_lines() -> Iterator[str]:
     folders = [ROOT / "amplifier_core", ROOT / "amplifier_foundation", *(ROOT / "plugins").glob("*/amplifier_*")]
     library = Path(sysconfig.get_paths()["stdlib"])
@@ -169,6 +197,8 @@ def test_a_secret_of_several_words_or_lines_is_hidden_as_a_whole(text: str, hidd
     assert redact_text(text) == hidden
     document = json.dumps({"a": [text]})
     assert json.loads(redact_text(document))
+    if "\n" in text:
+        assert json.loads(redact_text(document)) == {"a": [hidden]}
 
 
 @pytest.mark.parametrize(

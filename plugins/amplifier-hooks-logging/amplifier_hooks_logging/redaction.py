@@ -17,7 +17,7 @@ except ModuleNotFoundError:  # the published kernel has no redactor of texts
         rf"|(?P<named>(?i:{_NAME})\\{{0,9}}[\"']?\s{{0,9}}[=:]\s{{0,9}}\\{{0,9}}[\"']?(?:bearer\s|basic\s)?)(?=\S*\d)[^\s\"'\\]{{6,}}"
         r"|(?P<bearer>(?i:\b(?:bearer|basic)\s{1,9}))(?=[\w.~+/-]{0,200}[\d=])[\w.~+/=-]{8,}"
         r"|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]{0,30}-----|\Z)"
-        r"|(?<![\w-])(?:sk-|[spr]k_|gh[pousr]_|github_pat_|glpat-|hf_|xox[abeoprs]-|AKIA|ASIA|AIza|eyJ)[\w.-]{16,}"
+        r"|(?:(?<![\w-])|(?<=\\[bfnrt]))(?:sk-|[spr]k_|gh[pousr]_|github_pat_|glpat-|hf_|xox[abeoprs]-|AKIA|ASIA|AIza|eyJ)[\w.-]{16,}"
     )
 
     def redact_text(text: str, secrets: Iterable[str] = ()) -> str:
