@@ -278,9 +278,21 @@ def is_secret_variable(name: str) -> bool:
 @lru_cache(maxsize=1024)
 def _read_secret(name: str, value: str) -> tuple[str, ...]:
     """Return the secret of an environment variable, if any; the path of a file is none (`PWD`, `…_CREDENTIALS`)."""
+    if name.upper().endswith("_PROXY"):
+        return tuple(_find_proxy_password(value))
     if is_secret_variable(name):
         return () if os.path.isabs(value) and os.path.exists(value) else (value,)  # noqa: PTH110, PTH117 - pathlib is slow
     return tuple(_find_password(value))
+
+
+def _find_proxy_password(address: str) -> Iterator[str]:
+    """Yield the password in the address of a proxy: whole, unquoted, and cut where readers of addresses cut it."""
+    user, _, password = address.rpartition("@")[0].split("://", 1)[-1].partition(":")
+    if password:
+        from urllib.parse import unquote
+
+        first = re.split("[#/?]", password)[0]
+        yield from (password, unquote(password), f"{user}:{first}", *re.split("[#/?]", password))
 
 
 def _redact(text: str, forms: Sequence[str]) -> str:

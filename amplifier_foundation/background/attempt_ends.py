@@ -23,7 +23,7 @@ from .completion import completion_events
 from .git import GitError
 from .giving_back import POSTPONED, give_back, make_due
 from .mistakes import is_exhausted, is_mistake
-from .outages import DESCRIPTORS, PROVIDER, asked_wait, is_of_key, is_of_service
+from .outages import DESCRIPTORS, PROVIDER, asked_wait, is_of_service, waits_for_person
 from .worktree_steps import finish_worktree, forget_worktree, give_up_worktree
 
 if TYPE_CHECKING:
@@ -158,9 +158,9 @@ class AttemptEnd:
         if isinstance(error, BudgetExceeded):
             return await self.deny(error, spawn, outcome)
         problem, exhausted, retry = find_provider_error(error), is_exhausted(error), self.background.config.retry
-        excusable, delay, needs_key = problem is not None and is_of_service(problem), asked_wait(problem), False
-        if error is not None and is_of_key(error):  # until a person gives another key, each try is in vain
-            excusable, needs_key, reason = True, True, describe_with_login(error)
+        excusable, delay, needs_person = problem is not None and is_of_service(problem), asked_wait(problem), False
+        if error is not None and waits_for_person(error):  # until then, each try is in vain
+            excusable, needs_person, reason = True, True, describe_with_login(error)
             delay = max(delay or 0.0, retry.max_delay)
         is_out = excusable and self.background.outage.excuses(self.delivery.delivery_id)
         if not excusable:
@@ -175,10 +175,10 @@ class AttemptEnd:
             delay = self.engine.backoff(tries, base=retry.delay, cap=retry.max_delay)
         due = self.engine.clock.now() + timedelta(seconds=delay)
         changes = self._find_changes(spawn, outcome)
-        noted = f"{POSTPONED}{reason}" if is_out and needs_key else reason  # the next start may have a key
+        noted = f"{POSTPONED}{reason}" if is_out and needs_person else reason  # the next start may have a key
         await self._put_back(noted, due, counted=counted, session=changes)
         if is_out:
-            self.background.outage.add(self.delivery.delivery_id, self.engine.clock, delay, needs_key=needs_key)
+            self.background.outage.add(self.delivery.delivery_id, self.engine.clock, delay, needs_person=needs_person)
             until = max(due, self.background.outage.due or due)  # another failure may ask for a longer pause
             self.engine.report_problem(self.background, PROVIDER, "degraded", reason, until)
             self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=due)

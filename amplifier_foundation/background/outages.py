@@ -1,4 +1,4 @@
-"""Wait for a provider that is out, or for its key: the events are postponed, and that costs them no attempt."""
+"""Wait for a provider that is out, for its key, or for the network: the events are postponed, and that costs them no attempt."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Outage:
     """The same moment by the wall clock, which goes on while a machine is suspended. The earlier of both counts."""
     pause: float = 0.0
     """Seconds, after the last failure."""
-    needs_key: bool = False
-    """Whether the last failure was that of a key: a person has to give another one."""
+    needs_person: bool = False
+    """Whether the last failure was one of a key or of the environment: a person has to mend it."""
     _failed: set[str] = field(default_factory=set)
     """Ids of the deliveries that failed since the last answer."""
     _suspect: set[str] = field(default_factory=set)
@@ -49,9 +49,9 @@ class Outage:
         """Return whether the failure of a delivery is one of the service."""
         return delivery_id not in self._suspect
 
-    def add(self, delivery_id: str, clock: Clock, pause: float, *, needs_key: bool = False) -> None:
+    def add(self, delivery_id: str, clock: Clock, pause: float, *, needs_person: bool = False) -> None:
         """Note a failure: the next try is `pause` seconds from now."""
-        self.failures, self.pause, self.needs_key = self.failures + 1, pause, needs_key
+        self.failures, self.pause, self.needs_person = self.failures + 1, pause, needs_person
         self._failed.add(delivery_id)
         if pause > self.seconds_left(clock):
             self._wait(clock)
@@ -64,7 +64,7 @@ class Outage:
 
     def end(self) -> None:
         """Note that the provider has answered."""
-        self.failures, self.until, self.due, self.needs_key = 0, None, None, False
+        self.failures, self.until, self.due, self.needs_person = 0, None, None, False
         self._suspect |= self._failed
         self._failed.clear()
 
@@ -103,8 +103,15 @@ def is_of_service(error: LLMError) -> bool:
     return error.retryable and not isinstance(error, InvalidToolCallError) and not getattr(error, "has_answered", False)
 
 
-def is_of_key(error: BaseException) -> bool:
-    """Return whether a key is missing or refused: all events fail alike, until a person gives another one."""
+def waits_for_person(error: BaseException) -> bool:
+    """Return whether all events fail alike until a person mends the cause.
+
+    That is a key that is missing or refused, or the network of this machine: its proxy, its certificates.
+    """
     from amplifier_core.llm_errors import AuthenticationError
 
-    return any(isinstance(each, AuthenticationError) or getattr(each, "lacks_key", False) for each in causes_of(error))
+    marks = ("lacks_key", "is_of_environment")
+    return any(
+        isinstance(each, AuthenticationError) or any(getattr(each, mark, False) for mark in marks)
+        for each in causes_of(error)
+    )

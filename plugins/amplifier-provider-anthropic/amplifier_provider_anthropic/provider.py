@@ -8,7 +8,7 @@ from amplifier_core.models import ConfigField, ProviderInfo
 from amplifier_providers.call_ids import plain_id
 from amplifier_providers.provider import SDKProvider
 from amplifier_providers.redirects import refuse_redirect
-from amplifier_providers.tls import share_tls_context
+from amplifier_providers.tls import make_transport
 
 from .config import KEY_VARIABLE
 from .errors import Translator, is_about_thinking
@@ -118,6 +118,6 @@ def _build_client(key: str, address: str | None, idle_timeout: float, connect_ti
 
     timeout = anthropic.Timeout(idle_timeout, connect=connect_timeout)
     http = anthropic.DefaultAsyncHttpxClient(
-        verify=share_tls_context("httpx2"), timeout=timeout, event_hooks={"response": [refuse_redirect]}
+        **make_transport("httpx2"), timeout=timeout, event_hooks={"response": [refuse_redirect]}
     )
     return anthropic.AsyncAnthropic(api_key=key, base_url=address, max_retries=0, timeout=timeout, http_client=http)

@@ -11,7 +11,7 @@ from warnings import filterwarnings
 from amplifier_core.models import ConfigField, ProviderInfo
 from amplifier_providers.provider import SDKProvider
 from amplifier_providers.redirects import refuse_redirect
-from amplifier_providers.tls import share_tls_context
+from amplifier_providers.tls import make_transport
 
 from .config import KEY_VARIABLE, OTHER_KEY_VARIABLE
 from .errors import Refusal, Translator, is_about_signatures
@@ -160,12 +160,13 @@ def _build_client(key: str, address: str | None, connect_timeout: float) -> Open
     async def limit(request: httpx.Request) -> None:
         request.extensions["timeout"] = httpx.Timeout(None, connect=connect_timeout).as_dict()
 
-    context = share_tls_context("httpx")
+    way = make_transport("httpx")
+    context = way["verify"]
     hooks: dict[str, list[Callable[..., Any]]] = {"request": [limit], "response": [refuse_redirect, _take_response]}
-    http = httpx.AsyncClient(verify=context, follow_redirects=True, event_hooks=hooks)
+    http = httpx.AsyncClient(**way, follow_redirects=True, event_hooks=hooks)
     shared = {"verify": context, "ssl": context}
     options = types.HttpOptions(
-        base_url=address, httpx_async_client=http, client_args={"verify": context}, async_client_args=shared
+        base_url=address, httpx_async_client=http, client_args={"verify": context, "trust_env": False}, async_client_args=shared
     )
     return Opened(genai.Client(vertexai=False, api_key=key, http_options=options), http)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from amplifier_core.models import ConfigField, ProviderInfo
 from amplifier_providers.provider import SDKProvider
 from amplifier_providers.redirects import refuse_redirect
-from amplifier_providers.tls import share_tls_context
+from amplifier_providers.tls import make_transport
 
 from .config import ADDRESS_VARIABLE, KEY_VARIABLE, LOCAL_ADDRESS, read_host
 from .errors import Refusal, Translator, is_about_thinking
@@ -159,11 +159,10 @@ def _build_client(address: str, key: str | None, connect_timeout: float) -> Asyn
     plain = is_local and not address.startswith("https:")
     return AsyncClient(
         host=address,
-        verify=SSLContext(PROTOCOL_TLS_CLIENT) if plain else share_tls_context("httpx"),
+        **make_transport("httpx", uses_proxies=not is_local, context=SSLContext(PROTOCOL_TLS_CLIENT) if plain else None),
         timeout=httpx.Timeout(None, connect=connect_timeout),
         auth=authorize,
         event_hooks={"response": [refuse_redirect, _refuse_errors]},
-        trust_env=not is_local,  # no proxy to oneself
     )
 
 

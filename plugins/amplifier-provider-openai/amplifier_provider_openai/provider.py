@@ -9,7 +9,7 @@ from amplifier_core.models import ConfigField, ProviderInfo
 from amplifier_providers.call_ids import plain_id
 from amplifier_providers.provider import SDKProvider
 from amplifier_providers.redirects import refuse_redirect
-from amplifier_providers.tls import share_tls_context
+from amplifier_providers.tls import make_transport
 
 from . import chat_api, responses_api
 from .config import KEY_VARIABLE
@@ -147,7 +147,7 @@ def _build_client(
     import_module("openai.resources.chat.completions" if api == "chat" else "openai.resources.responses")
     timeout = openai.Timeout(idle_timeout, connect=connect_timeout)
     http = openai.DefaultAsyncHttpxClient(
-        verify=share_tls_context("httpx2"),
+        **make_transport("httpx2"),
         timeout=timeout,
         event_hooks={"request": [] if key else [_leave_out_key], "response": [refuse_redirect]},
     )

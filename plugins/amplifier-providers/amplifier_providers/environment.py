@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 _PROXIES = ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY")
 _CERTIFICATES = "SSL_CERT_FILE"
+
+try:
+    from amplifier_core.network import read_proxies
+except ModuleNotFoundError:  # the published kernel does not read them
+
+    def read_proxies() -> Any:  # type: ignore[misc]
+        """Leave the variables to the HTTP library."""
 
 
 def explain_environment(error: Exception) -> tuple[str, str] | None:
@@ -13,16 +21,31 @@ def explain_environment(error: Exception) -> tuple[str, str] | None:
 
     Some SDKs make a client when they are imported, so that an error of an import may be about a proxy.
     """
+    if getattr(error, "is_of_environment", False):
+        return vars(error)["problem"], f"{vars(error)['remedy']}."
     if isinstance(error, ImportError) and "socksio" in str(error):
         set_here = [name for each in _PROXIES for name in (each, each.lower())]
         named = " and ".join(name for name in set_here if os.environ.get(name, "").startswith("socks"))
         named = named or "the system's proxy"
         return f"a SOCKS proxy ({named}) needs a package", f"Run: pip install 'httpx[socks]', or unset {named}."
+    try:
+        read_proxies()
+    except ValueError as fault:
+        return vars(fault)["problem"], f"{vars(fault)['remedy']}."
+    if type(error).__name__ == "InvalidURL" and (name := _find_six()):
+        remedy = f"Write an IPv6 address in {name} without brackets and port, and no IPv6 network."
+        return f"{name} has an entry that the HTTP library of this SDK cannot read", remedy
     file = os.environ.get(_CERTIFICATES)
     if file and isinstance(error, OSError) and not _holds_certificates(file):
         problem = f"{_CERTIFICATES}={file} holds no certificates that can be read ({error.strerror or error})"
         return problem, f"Correct or unset {_CERTIFICATES}."
     return None
+
+
+def _find_six() -> str | None:
+    """Return the variable with exceptions from the proxies if one of them may be an IPv6 address."""
+    names = [name for name in ("no_proxy", "NO_PROXY") if os.environ.get(name)]
+    return next((name for name in names[:1] if ":" in os.environ[name]), None)
 
 
 def _holds_certificates(file: str) -> bool:

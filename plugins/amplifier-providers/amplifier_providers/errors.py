@@ -17,6 +17,7 @@ from amplifier_core.llm_errors import (
     ContextLengthError,
     InvalidRequestError,
     LLMError,
+    NetworkError,
     QuotaExceededError,
     StreamError,
 )
@@ -112,6 +113,11 @@ class BaseTranslator(ABC):
         for each in (error, error.__cause__):
             if isinstance(each, Redirected):
                 return self.make(ConfigurationError, str(each), each.remedy)
+            if each is not None and "remedy" in vars(each):  # the transport explains it
+                is_lasting = vars(each).get("is_of_environment", False)
+                made = self.make(NetworkError, f"no connection: {each}", vars(each)["remedy"], retryable=not is_lasting)
+                vars(made)["is_of_environment"] = is_lasting
+                return made
         found = self.translate_foreign(error)
         if found is not None:
             return found
@@ -139,6 +145,11 @@ class BaseTranslator(ABC):
         waits = wait and wait <= LONGEST_WAIT and not issubclass(kind.error, QuotaExceededError | ContextLengthError)
         remedy = f"Try again in {wait:g} s." if waits else kind.remedy
         return self.make(kind.error, f"{status}: {reason}", remedy, status_code=status, retry_after=wait)
+
+
+def name_cause(error: BaseException) -> str:
+    """Return the text of an error, or its class for one without a text."""
+    return str(error).strip() or type(error).__name__
 
 
 def add_remedy(error: LLMError, remedy: str) -> LLMError:

@@ -250,7 +250,9 @@ class SDKProvider(ABC, Generic[Client]):
             return await asyncio.shield(asyncio.wrap_future(self._building))
         except Exception as error:
             if (explained := explain_environment(error)) is not None:
-                raise translator.make(ConfigurationError, *explained) from None
+                made = translator.make(ConfigurationError, *explained)
+                vars(made)["is_of_environment"] = True  # events wait until it is mended
+                raise made from None
             if isinstance(error, ImportError):
                 remedy = f"Run: pip install --force-reinstall {self.sdk}"
                 raise translator.make(ConfigurationError, f"its SDK cannot be imported: {error}", remedy) from None

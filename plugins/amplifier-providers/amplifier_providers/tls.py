@@ -1,10 +1,10 @@
-"""Share one TLS context among the clients of a process."""
+"""Share one TLS context among the clients of a process, and give them the proxies of the environment."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -22,3 +22,18 @@ def share_tls_context(library: str) -> SSLContext:
         if library not in _contexts:
             _contexts[library] = import_module(library).create_ssl_context()
         return _contexts[library]
+
+
+def make_transport(library: str, *, uses_proxies: bool = True, context: SSLContext | None = None) -> dict[str, Any]:
+    """Return the TLS context and the transport as arguments of an asynchronous client of `httpx` or `httpx2`.
+
+    On the published kernel there is no transport: the library makes its own. Raises `ValueError` for a proxy whose
+    variable cannot be read.
+    """
+    context = context or share_tls_context(library)
+    try:
+        from amplifier_core.http_transport import EnvironmentTransport
+    except ModuleNotFoundError:
+        return {"verify": context, "trust_env": uses_proxies}
+    transport = EnvironmentTransport(import_module(library), context, uses_proxies=uses_proxies)
+    return {"verify": context, "trust_env": False, "transport": transport}

@@ -1,0 +1,145 @@
+"""Send the requests of `httpx` or `httpx2` by the network that the environment names.
+
+The libraries read `NO_PROXY` in their own ways, name no proxy in their errors, and limit the wait for a proxy's answer
+by the time that an answer of the service may take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING, Any
+
+from .errors import NetworkMisconfigured
+from .network import Proxies, explain_certificate, read_proxies
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from .network import Proxy
+
+_KEEPALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 60), ("TCP_KEEPCNT", 5))
+        if hasattr(socket, name)
+    ),
+]
+"""Finds out within minutes that a server is gone which says nothing."""
+_CONNECTIONS = {"max_connections": 1000, "max_keepalive_connections": 100}
+_CHECK = "Check the address, the network and the proxy"
+
+
+class EnvironmentTransport:
+    """A transport for the asynchronous client of `library`, `httpx` or `httpx2`, with the proxies of the environment.
+
+    The limit to connect covers the wait until a proxy has made a tunnel. An error of a connection that was not made
+    names the proxy, and has a `remedy`; its `is_of_environment` says that only a person can mend it. Raises
+    `NetworkMisconfigured`.
+    """
+
+    def __init__(self, library: Any, context: SSLContext, *, uses_proxies: bool = True) -> None:
+        self._library = library
+        self._proxies = read_proxies() if uses_proxies else Proxies({}, None)
+        options = {
+            "verify": context,
+            "trust_env": False,
+            "limits": library.Limits(**_CONNECTIONS),
+            "socket_options": _KEEPALIVE,
+        }
+        self._ways: dict[Proxy | None, Any] = {None: library.AsyncHTTPTransport(**options)}
+        for proxy in set(self._proxies.by_scheme.values()):
+            proxy.require("http", "https", "socks5", "socks5h")
+            try:
+                self._ways[proxy] = library.AsyncHTTPTransport(proxy=proxy.url, **options)
+            except ImportError:
+                problem = f"a SOCKS proxy ({proxy.variable}) needs a package"
+                remedy = f"Run: pip install 'httpx[socks]', or unset {proxy.variable}"
+                raise NetworkMisconfigured(proxy.variable, problem, remedy) from None
+
+    async def __aenter__(self) -> EnvironmentTransport:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for way in self._ways.values():
+            await way.aclose()
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Send a request. Raises a `TransportError` of the library."""
+        url = request.url
+        proxy = self._proxies.find(url.scheme, url.host, url.port)
+        seconds = request.extensions.get("timeout", {}).get("connect")
+        limit = asyncio.timeout(None)
+        progress = _Progress(limit, seconds)
+        request.extensions["trace"] = progress.note
+        try:
+            async with limit:
+                return await self._ways[proxy].handle_async_request(request)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            late = self._library.ConnectTimeout(f"{proxy} has not answered within {seconds:g} s", request=request)
+            raise _advise(late, f"Check {proxy.variable if proxy else 'the proxy'} and the network") from None
+        except self._library.TransportError as error:
+            told = self._explain(error, proxy, url.host, progress)
+            if told is None:
+                raise
+            text, remedy, is_of_environment = told
+            explained = type(error)(text, request=request)
+            raise _advise(explained, remedy, is_of_environment=is_of_environment) from error
+
+    def _explain(
+        self, error: Any, proxy: Proxy | None, host: str, progress: _Progress
+    ) -> tuple[str, str, bool] | None:
+        """Return the problem, its remedy, and whether only a person can mend it; None for a connection that was made."""
+        text = str(error).strip()
+        if (certificate := explain_certificate(text)) is not None:
+            way = f" through {proxy}" if proxy else ""
+            return f"{host}{way}: {certificate[0]}", certificate[1], True
+        if proxy is not None and isinstance(error, self._library.ProxyError):
+            if text.startswith("407"):
+                remedy = f"Put your user and password before the host in {proxy.variable}"
+                return f"{proxy} answers {text}", remedy, True
+            return f"{proxy} answers {text}", f"Ask who runs it, or have {host} in NO_PROXY", False
+        said = text or type(error).__name__
+        if proxy is not None and progress.waits:
+            return f"{proxy} broke the connection off ({said})", f"Check {proxy.variable} and the network", False
+        if not isinstance(error, self._library.ConnectError | self._library.ConnectTimeout):
+            return None
+        if proxy is not None and not progress.is_connected:
+            return f"{proxy} cannot be reached ({said})", f"Check {proxy.variable} and the network", False
+        if proxy is not None:
+            return f"{host} cannot be reached through {proxy} ({said})", _CHECK, False
+        return None if text else (f"{host} broke the connection off ({said})", _CHECK, False)
+
+
+class _Progress:
+    """Follows one request, as the `trace` of the libraries tells it, and limits the wait for a tunnel."""
+
+    def __init__(self, limit: asyncio.Timeout, seconds: float | None) -> None:
+        self._limit, self._seconds = limit, seconds
+        self.is_connected = False
+        self.waits = False
+        """Whether a proxy was asked for a tunnel, and has not answered."""
+
+    async def note(self, event: str, facts: dict[str, Any]) -> None:
+        """Note an event."""
+        if event == "connection.connect_tcp.complete":
+            self.is_connected = True
+        elif event == "http11.send_request_headers.started" and facts["request"].method == b"CONNECT":
+            self.waits = True
+            if self._seconds is not None:
+                self._limit.reschedule(asyncio.get_running_loop().time() + self._seconds)
+        elif self.waits and event == "http11.receive_response_headers.complete":
+            self.waits = False
+            self._limit.reschedule(None)
+
+
+def _advise(error: Any, remedy: str, *, is_of_environment: bool = False) -> Any:
+    vars(error).update(remedy=f"{remedy}.", is_of_environment=is_of_environment)
+    return error

@@ -1,0 +1,176 @@
+"""Read the variables of the environment for the network, and explain errors of connections.
+
+`HTTPS_PROXY`, `HTTP_PROXY` and `ALL_PROXY` name proxies, `NO_PROXY` the hosts that are asked without one, and
+`SSL_CERT_FILE` the certificates of the authorities that are trusted. All that opens connections reads them here, so
+that a fault is told by the name of its variable, and never with its value: there are passwords in the addresses of
+proxies.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from ipaddress import ip_address, ip_network
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote, unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from .errors import NetworkMisconfigured
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CERTIFICATES = "SSL_CERT_FILE"
+_OTHER_CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+"""Variables of other programs, which do not count here."""
+_SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
+_PORTS = {"http": 80, "https": 443}
+_ADDRESS = "Write it as http://HOST:PORT, and # / ? @ in a password as %23 %2F %3F %40"
+_UNTRUSTED = re.compile(r"CERTIFICATE_VERIFY_FAILED\][^:]*(?:: ([^(]*[^( ]))?")
+_CHAIN = ("self-signed", "self signed", "local issuer", "first certificate", "issuer certificate")
+"""Words about a certificate whose authority is not known; others are about the certificate itself."""
+
+
+class Proxy(NamedTuple):
+    """A proxy of the environment, and the variable that names it."""
+
+    variable: str
+    scheme: str
+    host: str
+    port: int | None
+    user: str
+    password: str
+
+    @property
+    def server(self) -> str:
+        """The host with its port."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port is None else f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The address, in which everything is quoted that has to be."""
+        signed = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}@" if self.user or self.password else ""
+        return f"{self.scheme}://{signed}{self.server}"
+
+    def __str__(self) -> str:
+        return f"the proxy {self.server} of {self.variable}"
+
+    def require(self, *schemes: str) -> None:
+        """Raise `NetworkMisconfigured` for a proxy of another scheme than these."""
+        if self.scheme not in schemes:
+            problem = f"{self.variable} names a proxy of the scheme {self.scheme}, which cannot be used here"
+            raise NetworkMisconfigured(self.variable, problem, f"Name one of {' or '.join(schemes)}")
+
+
+class Proxies(NamedTuple):
+    """The proxies of one moment by the scheme of a request, or `all`; and the hosts that are asked without."""
+
+    by_scheme: Mapping[str, Proxy]
+    exceptions: str | None
+
+    def find(self, scheme: str, host: str, port: int | None = None) -> Proxy | None:
+        """Return the proxy for requests to a host; None: it is asked without."""
+        proxy = self.by_scheme.get(scheme) or self.by_scheme.get("all")
+        if proxy is None:
+            return None
+        if self.exceptions is None:  # those of the system, if it has any
+            return None if proxy_bypass(host) else proxy
+        return None if _is_excepted(self.exceptions, host, port or _PORTS.get(scheme)) else proxy
+
+
+def read_proxies() -> Proxies:
+    """Return the proxies of the environment, or of the system. Raises `NetworkMisconfigured`."""
+    found = getproxies()
+    by_scheme = {
+        scheme: _read_proxy(_name_variable(scheme), address.strip())
+        for scheme in ("http", "https", "all")
+        if (address := found.get(scheme))
+    }
+    return Proxies(by_scheme, found.get("no"))
+
+
+def check_certificates() -> None:
+    """Raise `NetworkMisconfigured` for certificates that cannot be read; Python's own TLS would go without them."""
+    file = os.environ.get(CERTIFICATES)
+    if not file:
+        return
+    try:
+        with open(file, "rb"):  # noqa: PTH123 - of any kind, as /dev/null
+            pass
+    except OSError as error:
+        raise certificates_misconfigured(error) from None
+
+
+def certificates_misconfigured(error: OSError) -> NetworkMisconfigured:
+    """Return the error for certificates of `SSL_CERT_FILE` that cannot be read."""
+    file = os.environ.get(CERTIFICATES, "")
+    problem = f"{CERTIFICATES}={file} holds no certificates that can be read ({error.strerror or error})"
+    return NetworkMisconfigured(CERTIFICATES, problem, f"Correct or unset {CERTIFICATES}")
+
+
+def explain_certificate(text: str) -> tuple[str, str] | None:
+    """Return the problem and its remedy if the text of an error is about a certificate; None for another error."""
+    found = _UNTRUSTED.search(text)
+    if found is None:
+        return None
+    why = found[1] or "certificate verify failed"
+    if not any(words in why for words in _CHAIN):
+        return f"the certificate is not valid ({why})", "Check the address, and the clock of this machine"
+    remedy = f"If your network inspects TLS, set {CERTIFICATES} to a file that holds its authority's certificate, too"
+    others = [name for name in _OTHER_CERTIFICATES if os.environ.get(name)]
+    if others and not os.environ.get(CERTIFICATES):
+        remedy += f": {others[0]} does not count here"
+    return f"the certificate is not trusted ({why})", remedy
+
+
+def _name_variable(scheme: str) -> str:
+    names = [name for name in os.environ if name.lower() == f"{scheme}_proxy" and os.environ[name]]
+    return max(names, key=str.islower, default="the system's settings")  # small letters count before large ones
+
+
+def _read_proxy(variable: str, address: str) -> Proxy:
+    """Return the parts of an address. Raises `NetworkMisconfigured`, without the address."""
+    try:
+        parts = urlsplit(address if "://" in address else f"http://{address}")
+        host, port = parts.hostname, parts.port
+        beyond = f"{parts.path}{parts.query}{parts.fragment}"
+        is_valid = bool(host) and port != 0 and "@" not in beyond and not re.search(r"\s", address)
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        raise NetworkMisconfigured(variable, f"{variable} is no address of a proxy that can be read", _ADDRESS)
+    if parts.scheme not in _SCHEMES:
+        raise NetworkMisconfigured(variable, f"{variable} is of no scheme that proxies have", _ADDRESS)
+    return Proxy(
+        variable, parts.scheme, host or "", port, unquote(parts.username or ""), unquote(parts.password or "")
+    )
+
+
+def _is_excepted(exceptions: str, host: str, port: int | None) -> bool:
+    """Return whether a list as that of `NO_PROXY` names a host; what cannot be read in it names none, as with curl."""
+    host = host.strip("[]").partition("%")[0].rstrip(".").lower()
+    try:
+        address = ip_address(host)
+    except ValueError:
+        address = None
+    for each in re.split(r"[,\s]+", exceptions.lower()):
+        entry = each.rpartition("://")[2]
+        found = re.fullmatch(r"\[(?P<six>.+)\](?::(?P<port>\d+))?|(?P<name>[^:]+):(?P<other>\d+)", entry)
+        name = (found["six"] or found["name"]) if found else entry
+        only = (found["port"] or found["other"]) if found else None
+        if only and int(only) != port:
+            continue
+        if name == "*":
+            return True
+        if address is not None:
+            try:
+                is_named = address in ip_network(name, strict=False)
+            except ValueError:
+                continue
+        else:
+            name = name.removeprefix("*").strip(".")
+            is_named = bool(name) and (host == name or host.endswith(f".{name}"))
+        if is_named:
+            return True
+    return False
