@@ -93,10 +93,8 @@ class EnvironmentTransport:
             explained = type(error)(text, request=request)
             raise _advise(explained, remedy, is_of_environment=is_of_environment) from error
 
-    def _explain(
-        self, error: Any, proxy: Proxy | None, host: str, progress: _Progress
-    ) -> tuple[str, str, bool] | None:
-        """Return the problem, its remedy, and whether only a person can mend it; None for a connection that was made."""
+    def _explain(self, error: Any, proxy: Proxy | None, host: str, progress: _Progress) -> tuple[str, str, bool] | None:
+        """Return the problem, its remedy, and whether only a person can mend it; None: it was made."""
         text = str(error).strip()
         if (certificate := explain_certificate(text)) is not None:
             way = f" through {proxy}" if proxy else ""

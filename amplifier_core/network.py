@@ -26,6 +26,9 @@ _OTHER_CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
 _PORTS = {"http": 80, "https": 443}
 _ADDRESS = "Write it as http://HOST:PORT, and # / ? @ in a password as %23 %2F %3F %40"
+ADD_AUTHORITY = (
+    f"If your network inspects TLS, set {CERTIFICATES} to a file that holds its authority's certificate, too"
+)
 _UNTRUSTED = re.compile(r"CERTIFICATE_VERIFY_FAILED\][^:]*(?:: ([^(]*[^( ]))?")
 _CHAIN = ("self-signed", "self signed", "local issuer", "first certificate", "issuer certificate")
 """Words about a certificate whose authority is not known; others are about the certificate itself."""
@@ -117,11 +120,10 @@ def explain_certificate(text: str) -> tuple[str, str] | None:
     why = found[1] or "certificate verify failed"
     if not any(words in why for words in _CHAIN):
         return f"the certificate is not valid ({why})", "Check the address, and the clock of this machine"
-    remedy = f"If your network inspects TLS, set {CERTIFICATES} to a file that holds its authority's certificate, too"
     others = [name for name in _OTHER_CERTIFICATES if os.environ.get(name)]
     if others and not os.environ.get(CERTIFICATES):
-        remedy += f": {others[0]} does not count here"
-    return f"the certificate is not trusted ({why})", remedy
+        return f"the certificate is not trusted ({why})", f"{ADD_AUTHORITY}: {others[0]} does not count here"
+    return f"the certificate is not trusted ({why})", ADD_AUTHORITY
 
 
 def _name_variable(scheme: str) -> str:
@@ -142,9 +144,7 @@ def _read_proxy(variable: str, address: str) -> Proxy:
         raise NetworkMisconfigured(variable, f"{variable} is no address of a proxy that can be read", _ADDRESS)
     if parts.scheme not in _SCHEMES:
         raise NetworkMisconfigured(variable, f"{variable} is of no scheme that proxies have", _ADDRESS)
-    return Proxy(
-        variable, parts.scheme, host or "", port, unquote(parts.username or ""), unquote(parts.password or "")
-    )
+    return Proxy(variable, parts.scheme, host or "", port, unquote(parts.username or ""), unquote(parts.password or ""))
 
 
 def _is_excepted(exceptions: str, host: str, port: int | None) -> bool:

@@ -1,4 +1,4 @@
-"""Wait for a provider that is out, for its key, or for the network: the events are postponed, and that costs them no attempt."""
+"""Wait for a provider that is out, for its key, or for the network: events are postponed, at the cost of no attempt."""
 
 from __future__ import annotations
 

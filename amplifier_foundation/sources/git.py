@@ -19,6 +19,9 @@ from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from amplifier_core.errors import NetworkMisconfigured
+from amplifier_core.network import ADD_AUTHORITY, CERTIFICATES, check_certificates, read_proxies
+
 from .errors import SourceNotFound, SourceRefused, out_of_time
 from .uris import redact_uris
 
@@ -69,6 +72,7 @@ _SIGN_IN = "Sign in with git first, so that this works: git ls-remote {url}"
 _REMEDIES = {
     "no space left|quota exceeded|read-only file system|file too large|unable to (create|write)": _DISK,
     "could not read (user|pass)|authentication failed|permission denied \\(|error: 403": _SIGN_IN,
+    "certificate problem|certificate verif|verification failed": ADD_AUTHORITY,
     "could not resolve|failed to connect|couldn't connect|connect to host": "Check the address and the network",
     "couldn't find remote ref|not our ref|unable to read tree": "See what it has with: git ls-remote {url}",
     "not found|not appear to be a git|does not exist": f"Check the address. If it is private: {_SIGN_IN}",
@@ -95,6 +99,7 @@ def fetch_git(source: ParsedURI, target: Path, deadline: Deadline, *, public_onl
             url = git.stay_public(source, url)
         git.run("init", "--quiet", "--template=")
         git.use_ssh(source)
+        git.use_network(source)
         git.run("checkout", "--quiet", "--detach", git.fetch(url, source))
     except TimeoutError:
         raise out_of_time(source, deadline) from None
@@ -133,6 +138,22 @@ class _Git:
             self.run("config", "--get", "core.sshCommand")
             return
         self._environment["GIT_SSH_COMMAND"] = "ssh -o BatchMode=yes"
+
+    def use_network(self, source: ParsedURI) -> None:
+        """Trust the certificates of the environment, unless the user's git has others. Raises `SourceRefused`."""
+        if source.transport not in ("http", "https"):
+            return
+        try:
+            check_certificates()
+            read_proxies()
+        except NetworkMisconfigured as error:
+            raise SourceRefused(source, f"cannot be asked for: {error.problem}", error.remedy) from None
+        if CERTIFICATES not in self._environment or "GIT_SSL_CAINFO" in self._environment:
+            return
+        with suppress(_GitFailed):
+            self.run("config", "--get-regexp", r"^http\..*sslcainfo$")
+            return
+        self._environment["GIT_SSL_CAINFO"] = self._environment[CERTIFICATES]
 
     def stay_public(self, source: ParsedURI, url: str) -> str:
         """Keep git to public addresses, resolved here; return the URL that `url` redirects to.

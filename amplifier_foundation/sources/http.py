@@ -12,6 +12,9 @@ from urllib import request
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlsplit
 
+from amplifier_core.errors import NetworkMisconfigured
+from amplifier_core.network import check_certificates, explain_certificate, read_proxies
+
 from .errors import SourceNotFound, SourceRefused, out_of_time
 
 if TYPE_CHECKING:
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from email.message import Message
     from pathlib import Path
     from typing import IO
+
+    from amplifier_core.network import Proxy
 
     from .connecting import Reach
     from .limits import Deadline
@@ -75,8 +80,9 @@ def _open(source: ParsedURI, deadline: Deadline, reach: Reach, other_url: str = 
         secret = b64encode(unquote(user if ":" in user else f"{user}:").encode()).decode()
         asking.add_unredirected_header("Authorization", f"Basic {secret}")
     opener = request.OpenerDirector()  # for HTTP alone; the standard one reads local files and FTP too
+    proxied = _Proxied()
     handlers = (
-        request.ProxyHandler(),
+        proxied,
         request.UnknownHandler(),
         request.HTTPDefaultErrorHandler(),
         request.HTTPErrorProcessor(),
@@ -86,7 +92,8 @@ def _open(source: ParsedURI, deadline: Deadline, reach: Reach, other_url: str = 
     )
     for handler in handlers:
         opener.add_handler(handler)
-    with _network(source, deadline):
+    with _network(source, deadline, proxied):
+        check_certificates()
         response = opener.open(asking, timeout=deadline.seconds_left())
     assert isinstance(response, HTTPResponse)
     return response
@@ -108,12 +115,14 @@ def _read_chunks(source: ParsedURI, response: HTTPResponse, limit: int, deadline
 
 
 @contextmanager
-def _network(source: ParsedURI, deadline: Deadline) -> Iterator[None]:
+def _network(source: ParsedURI, deadline: Deadline, proxied: _Proxied | None = None) -> Iterator[None]:
     """Turn network errors into errors of the source."""
     try:
         yield
     except HTTPError as error:
         error.close()
+        if error.code == 407 and proxied is not None and proxied.proxy is not None:
+            raise _explain_proxy(source, proxied.proxy, "407 Proxy Authentication Required") from None
         redirected = 300 <= error.code < 400
         other = ("redirects too often, or to nowhere", "Check the address")
         cause, remedy = _REMEDIES.get(error.code) or (other if redirected else _NO_ANSWER)
@@ -122,14 +131,51 @@ def _network(source: ParsedURI, deadline: Deadline) -> Iterator[None]:
         reason: object = error.reason if isinstance(error, URLError) else error
         if isinstance(reason, TimeoutError):
             raise out_of_time(source, deadline) from None
-        text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
-        raise SourceNotFound(
-            source, f"cannot be reached ({text[:200].strip()})", "Check the address and the network"
-        ) from None
+        text = str(getattr(reason, "strerror", None) or str(reason) or type(reason).__name__)[:200].strip()
+        if (found := explain_certificate(text)) is not None:
+            raise SourceNotFound(source, f"cannot be reached ({found[0]})", found[1]) from None
+        if proxied is not None and proxied.proxy is not None:
+            raise _explain_proxy(source, proxied.proxy, text.removeprefix("Tunnel connection failed: ")) from None
+        raise SourceNotFound(source, f"cannot be reached ({text})", "Check the address and the network") from None
+    except NetworkMisconfigured as error:
+        raise SourceRefused(source, f"cannot be asked for: {error.problem}", error.remedy) from None
     except ValueError as error:  # the standard library's error for invalid URLs and answers
         if isinstance(error, SourceRefused):
             raise
         raise SourceRefused(source, f"cannot be requested ({error})", "Check the address") from None
+
+
+def _explain_proxy(source: ParsedURI, proxy: Proxy, text: str) -> SourceNotFound:
+    remedy = f"Check {proxy.variable} and the network"
+    if text.startswith("407"):
+        remedy = f"Put your user and password before the host in {proxy.variable}"
+    return SourceNotFound(source, f"cannot be reached through {proxy} ({text})", remedy)
+
+
+class _Proxied(request.BaseHandler):
+    """Sends requests through the proxies of the environment; `proxy` is that of the last request."""
+
+    handler_order = 100  # before those that open connections
+
+    def __init__(self) -> None:
+        self.proxy: Proxy | None = None
+
+    def http_open(self, req: request.Request) -> Any:
+        """Choose the way of a request. Raises `NetworkMisconfigured`."""
+        if req.has_proxy():
+            return None
+        scheme, parts = req.type, urlsplit(req.full_url)
+        self.proxy = proxy = read_proxies().find(scheme, parts.hostname or "", parts.port)
+        if proxy is None:
+            return None
+        proxy.require("http", "https")
+        if proxy.user:
+            secret = b64encode(f"{proxy.user}:{proxy.password}".encode()).decode()
+            req.add_unredirected_header("Proxy-authorization", f"Basic {secret}")
+        req.set_proxy(proxy.server, proxy.scheme)
+        return None if scheme in (proxy.scheme, "https") else self.parent.open(req, timeout=req.timeout)
+
+    https_open = http_open
 
 
 class _Redirects(request.HTTPRedirectHandler):

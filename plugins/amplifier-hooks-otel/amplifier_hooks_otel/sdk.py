@@ -26,6 +26,7 @@ from opentelemetry.sdk.version import __version__
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from .config import DEFAULT_SERVICE
+from .network import check_proxies, explain_certificate
 from .records import METRICS, Measurement
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Exporter:
     def __init__(
         self, settings: Settings, note_problem: Callable[[str], None], measure: Callable[[], Iterable[Measurement]]
     ) -> None:
+        check_proxies()
         _here.note_problem = note_problem
         _route_logs()
         self._measure = measure
@@ -143,6 +145,10 @@ def make_resource(settings: Settings) -> Resource:
 
 def _options(settings: Settings, signal: str) -> dict[str, Any]:
     options: dict[str, Any] = {"headers": dict(settings.headers)} if settings.headers else {}
+    others = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "OTEL_EXPORTER_OTLP_CERTIFICATE")
+    names = (*others, f"OTEL_EXPORTER_OTLP_{signal.upper()}_CERTIFICATE")
+    if (file := os.environ.get("SSL_CERT_FILE")) and not any(os.environ.get(name) for name in names):
+        options["certificate_file"] = file  # as for all else that connects
     if settings.endpoint:
         options["endpoint"] = f"{settings.endpoint.rstrip('/')}/v1/{signal}"
     return options
@@ -170,5 +176,8 @@ class _Problems(logging.Handler):
             logging.getLogger().handle(record)
         else:
             text = record.getMessage()
+            if (told := explain_certificate(text)) is not None:
+                note(f"{told[0]}. {told[1]}")
+                return
             found = _REASON.search(text)
             note(" ".join((found[1] or found[2] if found else text).split())[:200])

@@ -83,9 +83,13 @@ class Translator(BaseTranslator):
             what = "no connection" if isinstance(cause, httpx2.ConnectTimeout) else "no answer"
             return self.make(LLMTimeoutError, f"{what} in time", "Try again, or raise the time limits.")
         if isinstance(error, anthropic.APIConnectionError):
-            return self.make(NetworkError, f"no connection: {name_cause(cause)}", "Check the network, the proxy and base_url.")
+            return self.make(
+                NetworkError, f"no connection: {name_cause(cause)}", "Check the network, the proxy and base_url."
+            )
         if isinstance(error, httpx2.HTTPError):
-            return self.make(StreamError, f"the connection broke in the midst of the answer: {name_cause(error)}", "Try again.")
+            return self.make(
+                StreamError, f"the connection broke in the midst of the answer: {name_cause(error)}", "Try again."
+            )
         return None
 
     def _translate_status(self, error: Any) -> LLMError:

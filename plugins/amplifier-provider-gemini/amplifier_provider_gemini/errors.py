@@ -94,9 +94,13 @@ class Translator(BaseTranslator):
             what = "no connection" if isinstance(error, httpx.ConnectTimeout) else "no answer"
             return self.make(LLMTimeoutError, f"{what} in time", "Try again, or raise the time limits.")
         if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
-            return self.make(StreamError, f"the connection broke in the midst of the answer: {name_cause(error)}", "Try again.")
+            return self.make(
+                StreamError, f"the connection broke in the midst of the answer: {name_cause(error)}", "Try again."
+            )
         if isinstance(error, httpx.HTTPError):
-            return self.make(NetworkError, f"no connection: {name_cause(error)}", "Check the network, the proxy and base_url.")
+            return self.make(
+                NetworkError, f"no connection: {name_cause(error)}", "Check the network, the proxy and base_url."
+            )
         return None
 
     def _refuse(self, status: int, body: Any, wait: float | None) -> LLMError:

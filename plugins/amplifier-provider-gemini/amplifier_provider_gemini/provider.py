@@ -166,7 +166,10 @@ def _build_client(key: str, address: str | None, connect_timeout: float) -> Open
     http = httpx.AsyncClient(**way, follow_redirects=True, event_hooks=hooks)
     shared = {"verify": context, "ssl": context}
     options = types.HttpOptions(
-        base_url=address, httpx_async_client=http, client_args={"verify": context, "trust_env": False}, async_client_args=shared
+        base_url=address,
+        httpx_async_client=http,
+        client_args={"verify": context, "trust_env": False},
+        async_client_args=shared,
     )
     return Opened(genai.Client(vertexai=False, api_key=key, http_options=options), http)
 

@@ -90,9 +90,13 @@ class Translator(BaseTranslator):
             remedy = f"Start it with: ollama serve, or check base_url and {ADDRESS_VARIABLE}."
             return self.make(NetworkError, f"no Ollama answers at {self._address}", remedy)
         if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
-            return self.make(StreamError, f"the connection broke in the midst of the answer: {name_cause(error)}", "Try again.")
+            return self.make(
+                StreamError, f"the connection broke in the midst of the answer: {name_cause(error)}", "Try again."
+            )
         if isinstance(error, httpx.HTTPError):
-            return self.make(NetworkError, f"no connection: {name_cause(error)}", "Check the network, the proxy and base_url.")
+            return self.make(
+                NetworkError, f"no connection: {name_cause(error)}", "Check the network, the proxy and base_url."
+            )
         return None
 
     def _refuse(self, said: str, status: int, wait: float | None) -> LLMError:

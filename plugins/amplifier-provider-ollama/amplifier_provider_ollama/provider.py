@@ -159,7 +159,9 @@ def _build_client(address: str, key: str | None, connect_timeout: float) -> Asyn
     plain = is_local and not address.startswith("https:")
     return AsyncClient(
         host=address,
-        **make_transport("httpx", uses_proxies=not is_local, context=SSLContext(PROTOCOL_TLS_CLIENT) if plain else None),
+        **make_transport(
+            "httpx", uses_proxies=not is_local, context=SSLContext(PROTOCOL_TLS_CLIENT) if plain else None
+        ),
         timeout=httpx.Timeout(None, connect=connect_timeout),
         auth=authorize,
         event_hooks={"response": [refuse_redirect, _refuse_errors]},

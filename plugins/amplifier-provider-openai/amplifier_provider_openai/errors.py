@@ -129,9 +129,13 @@ class Translator(BaseTranslator):
             what = "no connection" if isinstance(cause, httpx2.ConnectTimeout) else "no answer"
             return self.make(LLMTimeoutError, f"{what} in time", "Try again, or raise the time limits.")
         if isinstance(cause, httpx2.RemoteProtocolError | httpx2.ReadError):
-            return self.make(StreamError, f"the connection broke in the midst of the answer: {name_cause(cause)}", "Try again.")
+            return self.make(
+                StreamError, f"the connection broke in the midst of the answer: {name_cause(cause)}", "Try again."
+            )
         if isinstance(error, openai.APIConnectionError):
-            return self.make(NetworkError, f"no connection: {name_cause(cause)}", "Check the network, the proxy and base_url.")
+            return self.make(
+                NetworkError, f"no connection: {name_cause(cause)}", "Check the network, the proxy and base_url."
+            )
         if isinstance(error, openai.APIError):  # within a stream
             return self._refuse(said, (error.code, error.type))
         return None

@@ -16,7 +16,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .errors import EFFECT, UNREADABLE, CallRefused, InvalidAnswer, ServerError, ServerLost
+from .errors import EFFECT, UNREADABLE, CallRefused, InvalidAnswer, ServerError, ServerLost, describe_error
 from .listing import Listing, plain, read_listing
 
 if TYPE_CHECKING:
@@ -332,7 +332,7 @@ class Connection:
         if self._program is not None and (error is None or self._is_lost()):
             return redact_text(self._program.describe_end())
         status = f" (HTTP {self._http.status})" if self._http is not None and self._http.status >= 400 else ""
-        return redact_text(f"{str(error) or type(error).__name__}{status}" if error is not None else "it was lost")
+        return redact_text(f"{describe_error(error)}{status}" if error is not None else "it was lost")
 
 
 def _find_no_answer(error: MCPError) -> str | None:

@@ -13,6 +13,12 @@ class ServerError(AmplifierError):
     """A server cannot be used now; the message says why, and what to do."""
 
 
+def describe_error(error: BaseException) -> str:
+    """Return the text of an error, with its remedy if it has one, or its class for one without a text."""
+    text, remedy = str(error) or type(error).__name__, vars(error).get("remedy")
+    return f"{text}. {remedy.rstrip('.')}" if remedy and remedy not in text else text
+
+
 class ServerLost(ServerError):
     """A server ended, or its connection broke, during a request."""
 

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
+from amplifier_core.http_transport import EnvironmentTransport
+from amplifier_core.network import certificates_misconfigured
+
 from .errors import ServerError
 from .streams import ChangedStream
 
@@ -25,18 +28,25 @@ statuses: ContextVar[list[int] | None] = ContextVar("statuses", default=None)
 
 
 class BoundedTransport(httpx2.AsyncBaseTransport):
-    """Bounds the size of answers, and remembers the last status: the SDK's errors do not tell it."""
+    """Bounds the size of answers, and remembers the last status: the SDK's errors do not tell it.
+
+    It uses the proxies and certificates of the environment. Raises `NetworkMisconfigured`.
+    """
 
     def __init__(self) -> None:
         self.status = 0
         """0 before the first answer, and after one that did not come, or broke off."""
-        self._inner = httpx2.AsyncHTTPTransport(retries=0)
+        try:
+            context = httpx2.create_ssl_context()
+        except OSError as error:
+            raise certificates_misconfigured(error) from None
+        self._inner = EnvironmentTransport(httpx2, context)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request. Raises `httpx2.TransportError`."""
         request.headers["Accept-Encoding"] = "identity"  # a small compressed body can be a huge one
         try:
-            response = await self._inner.handle_async_request(request)
+            response: httpx2.Response = await self._inner.handle_async_request(request)
         except httpx2.TransportError:
             self.status = 0
             raise

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from amplifier_core.listening import close_server
 
-from .errors import ServerError
+from .errors import ServerError, describe_error
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -211,16 +211,29 @@ async def log_in(
     from mcp import Client
     from mcp.client.auth import OAuthFlowError
 
+    from .connection import CONNECTING
     from .http import BoundedTransport, open_http
     from .sieve import Sieve
 
     kept, callback = KeptTokens(name, url), Callback()
+    limit, now = asyncio.timeout(CONNECTING), asyncio.get_running_loop().time
+
+    async def show_unlimited(address: str) -> None:
+        limit.reschedule(None)  # the person has a limit of their own
+        await show(address)
+
+    async def hear() -> AuthorizationCodeResult:
+        heard = await callback.wait()
+        limit.reschedule(now() + CONNECTING)
+        return heard
+
     async with callback.serve(port) as place:
         if client_id is not None:
             kept.data["client"] = {"client_id": client_id, "redirect_uris": [place]}
-        auth = kept.make_provider(url, place, show, callback.wait)
+        auth = kept.make_provider(url, place, show_unlimited, hear)
+        client = Client(open_http(url, headers, BoundedTransport(), Sieve().keeps, auth), cache=None)
         try:
-            async with Client(open_http(url, headers, BoundedTransport(), Sieve().keeps, auth), cache=None):
+            async with limit, client:
                 pass
         except BaseException as error:
             cause: BaseException = error
@@ -230,6 +243,11 @@ async def log_in(
                 raise ServerError(f"the login to '{name}' failed: {cause}") from None
             if isinstance(cause, ServerError):
                 raise cause from None
-            if "tokens" not in kept.data:
-                raise
+            if "tokens" in kept.data:
+                return True
+            if isinstance(cause, TimeoutError):
+                raise ServerError(f"the MCP server '{name}' has not answered for {CONNECTING:g} seconds") from None
+            if isinstance(cause, Exception):
+                raise ServerError(f"the MCP server '{name}' cannot be used: {describe_error(cause)}") from None
+            raise
     return "tokens" in kept.data

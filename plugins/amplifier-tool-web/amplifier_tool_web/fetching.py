@@ -12,16 +12,19 @@ import ssl
 import zlib
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import httpcore
+
+from amplifier_core.errors import NetworkMisconfigured
+from amplifier_core.network import CERTIFICATES, check_certificates, explain_certificate, read_proxies
 
 from .failures import FetchError
 from .urls import Url, check_host, check_internal, follow
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
+
+    from amplifier_core.network import Proxy
 
     from .config import WebConfig
 
@@ -56,11 +59,11 @@ async def fetch(url: Url, config: WebConfig, may_follow: Callable[[Url, Url], No
 
 async def ask(url: Url, config: WebConfig) -> Fetched | str:
     """Return the page, or where it has moved. Raises `FetchError`."""
-    is_answering = False
+    is_answering, proxy = False, find_proxy(url)
     target = httpcore.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target)
     headers = [("Host", url.server), *_HEADERS]
     try:
-        async with make_pool(url, config) as pool, pool.stream("GET", target, headers=headers) as response:
+        async with make_pool(config, proxy) as pool, pool.stream("GET", target, headers=headers) as response:
             is_answering = True
             about = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
             if response.status in _REDIRECTS and "location" in about:
@@ -75,21 +78,29 @@ async def ask(url: Url, config: WebConfig) -> Fetched | str:
         shown = "".join(each for each in text if each.isprintable())[:200]
         if is_answering:
             raise _broken_off(url, shown) from None
-        raise FetchError("ConnectionFailed", f"{url.server} cannot be reached ({shown}); check the address") from None
+        raise _unreachable(url, shown, proxy, is_refused=isinstance(error, httpcore.ProxyError)) from None
 
 
-def make_pool(url: Url, config: WebConfig) -> httpcore.AsyncConnectionPool:
-    """Return the connections for one request, through the proxy that the environment names for its host."""
+def find_proxy(url: Url) -> Proxy | None:
+    """Return the proxy that the environment names for a host. Raises `FetchError` for variables that cannot be used."""
+    try:
+        check_certificates()
+        proxy = read_proxies().find(url.scheme, url.host, url.port)
+        if proxy is not None:
+            proxy.require("http", "https")
+    except NetworkMisconfigured as error:
+        kind = "ConnectionFailed" if error.variable == CERTIFICATES else "ProxyError"
+        raise FetchError(kind, f"{error.problem}; a person has to mend it: {error.remedy}") from None
+    return proxy
+
+
+def make_pool(config: WebConfig, proxy: Proxy | None) -> httpcore.AsyncConnectionPool:
+    """Return the connections for one request, through a proxy if there is one."""
     context = ssl.create_default_context()
-    proxies = getproxies()
-    address = proxies.get(url.scheme) or proxies.get("all")
-    if not address or proxy_bypass(url.server):
+    if proxy is None:
         return httpcore.AsyncConnectionPool(ssl_context=context, network_backend=_CheckedNetwork(config))
-    proxy = urlsplit(address if "://" in address else f"http://{address}")
-    if proxy.scheme not in ("http", "https") or proxy.hostname is None:
-        raise FetchError("ProxyError", f"the proxy of the environment is no http or https address: {proxy.scheme}://…")
-    secret = (unquote(proxy.username), unquote(proxy.password or "")) if proxy.username else None
-    place = httpcore.URL(scheme=proxy.scheme, host=proxy.hostname, port=proxy.port, target="/")
+    secret = (proxy.user, proxy.password) if proxy.user else None
+    place = httpcore.URL(scheme=proxy.scheme, host=proxy.host, port=proxy.port, target="/")
     return httpcore.AsyncConnectionPool(ssl_context=context, proxy=httpcore.Proxy(place, auth=secret))
 
 
@@ -173,6 +184,23 @@ class _Unpacker:
 
 def _broken_off(url: Url, why: str) -> FetchError:
     return FetchError("ConnectionFailed", f"{url.shown} broke off before its end ({why}); try again")
+
+
+def _unreachable(url: Url, why: str, proxy: Proxy | None, *, is_refused: bool) -> FetchError:
+    """Return the error of a connection that was not made; a proxy may have refused it."""
+    if (found := explain_certificate(why)) is not None:
+        return FetchError("ConnectionFailed", f"{url.server} cannot be reached ({found[0]}). {found[1]}")
+    if proxy is not None and is_refused:
+        remedy = (
+            f"it asks for the user and password that {proxy.variable} names"
+            if why.startswith("407")
+            else "ask who runs it"
+        )
+        return FetchError("ProxyError", f"{proxy} answers {why}; {remedy}")
+    way, remedy = (
+        (f" through {proxy}", f"check {proxy.variable} and the address") if proxy else ("", "check the address")
+    )
+    return FetchError("ConnectionFailed", f"{url.server} cannot be reached{way} ({why}); {remedy}")
 
 
 def _too_large(url: Url, limit: int) -> FetchError:
