@@ -1,0 +1,157 @@
+"""Providers in a company's network: through its proxy, with its certificates, and what goes wrong with them."""
+
+from __future__ import annotations
+
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.llm_errors import ConfigurationError, LLMError, NetworkError
+from amplifier_providers import tls
+from amplifier_providers.errors import BaseTranslator
+from amplifier_providers.tls import make_transport
+from tests.proxies import CLOSING, SILENT, VARIABLES, Proxy, SecureServer
+
+from .test_providers import REQUEST, EchoProvider, Settings
+
+ADDRESS = "https://corp.test/v1"
+
+
+class Translator(BaseTranslator):
+    provider = "echo"
+
+    def translate_foreign(self, error: Exception) -> LLMError | None:
+        return None
+
+
+@pytest.fixture(autouse=True)
+def _own_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(tls, "_contexts", {})
+
+
+@pytest.fixture(params=["httpx", "httpx2"])
+def library(request: pytest.FixtureRequest) -> str:
+    pytest.importorskip(request.param)
+    return str(request.param)
+
+
+async def ask(library: str, connect: float = 30.0) -> Any:
+    """Return the answer of the server, asked as providers ask. Raises an `LLMError`."""
+    http = import_module(library)
+    timeout = http.Timeout(60, connect=connect)
+    async with http.AsyncClient(**make_transport(library), timeout=timeout) as client:
+        try:
+            return await client.post(ADDRESS, json={})
+        except http.HTTPError as error:
+            raise Translator("m", ()).translate(error) from None
+
+
+async def failure(library: str, connect: float = 30.0) -> Any:
+    with pytest.raises(LLMError) as caught:
+        await ask(library, connect)
+    return caught.value
+
+
+@pytest.mark.parametrize("variable", ["HTTPS_PROXY", "ALL_PROXY"])
+async def test_requests_go_through_the_proxy_with_its_password(
+    library: str, variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SecureServer(tmp_path) as server, Proxy(server.address) as proxy:
+        monkeypatch.setenv(variable, proxy.url.replace("://", "://ann:p%23ss@"))
+        monkeypatch.setenv("NO_PROXY", "localhost,[::1],fd00::/8")
+        monkeypatch.setenv("SSL_CERT_FILE", str(server.certificate))
+        assert (await ask(library)).text == "there"
+        assert (proxy.asked, proxy.signed) == (["CONNECT corp.test:443 HTTP/1.1"], ["Basic YW5uOnAjc3M="])
+
+
+async def test_the_limit_to_connect_covers_a_silent_proxy(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Proxy(does=SILENT) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        begun = time.monotonic()
+        error = await failure(library, connect=0.2)
+        assert time.monotonic() - begun < 30  # and not the minute that an answer may take
+        assert (
+            str(error)
+            == f"no connection: the proxy 127.0.0.1:{proxy.port} of HTTPS_PROXY has not answered within 0.2 s"
+        )
+        assert (type(error), error.retryable) == (NetworkError, True)
+
+
+@pytest.mark.parametrize(
+    ("does", "told", "remedy", "is_lasting"),
+    [
+        ("407 Proxy Authentication Required", "answers 407 Proxy Auth", "before the host in HTTPS_PROXY.", True),
+        ("502 Bad Gateway", "answers 502 Bad Gateway", "corp.test in NO_PROXY.", False),
+        (CLOSING, "corp.test cannot be reached through the proxy", "the network and the proxy.", False),
+    ],
+)
+async def test_a_fault_of_the_proxy_names_it(
+    library: str, does: str, told: str, remedy: str, is_lasting: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Proxy(does=does) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        error = await failure(library)
+    assert told in str(error)
+    assert f"the proxy 127.0.0.1:{proxy.port} of HTTPS_PROXY" in str(error)
+    assert not str(error).endswith((":", "()"))
+    assert error.remedy.endswith(remedy)
+    assert (error.is_of_environment, error.retryable) == (is_lasting, not is_lasting)
+
+
+async def test_a_proxy_that_is_not_there_is_told_apart_from_the_service(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Proxy() as proxy:
+        pass
+    monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+    error = await failure(library)
+    assert f"the proxy 127.0.0.1:{proxy.port} of HTTPS_PROXY cannot be reached (" in str(error)
+    assert error.remedy == "Check HTTPS_PROXY and the network."
+
+
+async def test_an_untrusted_certificate_names_the_variable_and_is_not_asked_for_again(
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SecureServer(tmp_path) as server, Proxy(server.address) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        error = await failure(library)
+    assert "corp.test" in str(error)
+    assert "the certificate is not trusted (self-signed certificate)" in str(error)
+    assert "set SSL_CERT_FILE to a file" in error.remedy
+    assert (error.is_of_environment, error.retryable) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("HTTPS_PROXY", "http://ann:S3CRETpw#x@127.0.0.1:1", "HTTPS_PROXY is no address"),
+        ("ALL_PROXY", "socks4://127.0.0.1:1", "ALL_PROXY names a proxy of the scheme socks4"),
+        ("ALL_PROXY", "socks5://127.0.0.1:1", r"SOCKS proxy \(ALL_PROXY\) needs a package"),
+        ("SSL_CERT_FILE", "/nonexistent.pem", "SSL_CERT_FILE=/nonexistent.pem holds no certificates"),
+    ],
+)
+async def test_a_variable_that_cannot_be_used_is_told_and_marked_for_events_to_wait(
+    library: str, variable: str, value: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    provider = EchoProvider(Settings(), ModuleCoordinator(session_id="test").hooks, key="key-1", address=None)
+    provider.begin(lambda: import_module(library).AsyncClient(**make_transport(library)))
+    with pytest.raises(ConfigurationError, match=told) as caught:
+        await provider.complete(REQUEST)
+    assert caught.value.is_of_environment
+    assert "S3CRET" not in f"{caught.value} {caught.value.remedy}"
+
+
+async def test_an_exception_that_an_sdk_cannot_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ollama's SDK makes a client of its own when it is imported."""
+    monkeypatch.setenv("NO_PROXY", "localhost,[::1]")
+    provider = EchoProvider(Settings(), ModuleCoordinator(session_id="test").hooks, key="key-1", address=None)
+    provider.begin(pytest.importorskip("httpx").AsyncClient)
+    with pytest.raises(ConfigurationError, match="NO_PROXY has an entry that the HTTP library"):
+        await provider.complete(REQUEST)

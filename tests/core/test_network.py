@@ -1,0 +1,119 @@
+"""The variables of the network: read in one place, and told without their values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from amplifier_core.errors import NetworkMisconfigured
+from amplifier_core.network import check_certificates, explain_certificate, read_proxies
+from amplifier_core.utils.secrets import redact_text
+from tests.proxies import VARIABLES
+
+
+@pytest.fixture(autouse=True)
+def _without_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://ann:S3CRETpw#x@127.0.0.1:8080",
+        "http://ann:S3CRETpw/x@127.0.0.1:8080",
+        "http://ann:12345/678901@127.0.0.1:8080",
+        "ann:S3CRETpw?x@127.0.0.1:8080",
+        "http://ann:S3CRETpw@127.0.0.1:99999",
+        "http://ann:S3CRETpw@[::1",
+        "http://:8080",
+        "ftp://ann:S3CRETpw@127.0.0.1:21",
+    ],
+)
+def test_an_address_that_cannot_be_read_is_told_by_the_name_of_its_variable(
+    name: str, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, address)
+    with pytest.raises(NetworkMisconfigured, match=f"^{name} is ") as caught:
+        read_proxies()
+    assert not any(part in str(caught.value) for part in ("ann", "S3CRETpw", "12345", "127.0.0.1"))
+
+
+@pytest.mark.parametrize(
+    ("address", "server", "user", "password"),
+    [
+        ("proxy.corp:3128", "proxy.corp:3128", "", ""),
+        ("http://[::1]:3128/", "[::1]:3128", "", ""),
+        ("http://ann:p%23%40ss@proxy.corp", "proxy.corp", "ann", "p#@ss"),
+        ("ann:p@ss@proxy.corp:1", "proxy.corp:1", "ann", "p@ss"),
+    ],
+)
+def test_an_address_is_read_as_programs_write_it(
+    address: str, server: str, user: str, password: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", address)
+    proxy = read_proxies().find("https", "corp.test")
+    assert proxy is not None
+    assert (proxy.server, proxy.user, proxy.password, proxy.variable) == (server, user, password, "ALL_PROXY")
+    monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+    read_again = read_proxies().find("https", "corp.test")
+    assert read_again == proxy._replace(variable="HTTPS_PROXY")
+
+
+@pytest.mark.parametrize(
+    ("exceptions", "asked_without"),
+    [
+        ("corp.test", ["corp.test", "a.corp.test"]),
+        (".corp.test, other", ["corp.test", "a.corp.test"]),
+        ("*.corp.test", ["corp.test", "a.corp.test"]),
+        ("corp.test:443", ["corp.test", "a.corp.test"]),
+        ("corp.test:80", []),
+        ("localhost,[::1]", ["::1"]),
+        ("::1", ["::1"]),
+        ("[::1]:443,10.0.0.0/8", ["::1", "10.1.2.3"]),
+        ("[::1]:80", []),
+        ("fd00::/8", ["fd00::1"]),
+        ("*.corp,[fd00::1]:443", ["fd00::1"]),
+        ("[,:::,10.0.0.0/99,]", []),
+        ("*", ["corp.test", "a.corp.test", "badcorp.test", "::1", "fd00::1", "10.1.2.3"]),
+    ],
+)
+def test_an_exception_is_read_as_curl_reads_it(
+    exceptions: str, asked_without: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", exceptions)
+    proxies = read_proxies()
+    hosts = ["corp.test", "a.corp.test", "badcorp.test", "::1", "fd00::1", "10.1.2.3"]
+    assert [host for host in hosts if proxies.find("https", host) is None] == asked_without
+
+
+@pytest.mark.parametrize("address", ["http://ann:{}@127.0.0.1:1", "ann:{}@127.0.0.1:1"])
+def test_the_password_of_a_proxy_is_hidden_whole_and_in_pieces(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", address.format("S3CRETpw#f0llowing"))
+    for text in ("Invalid port: 'S3CRETpw'", "in S3CRETpw#f0llowing", "Unsupported proxy syntax in 'ann:S3CRETpw'"):
+        assert "S3CRET" not in redact_text(text)
+    monkeypatch.setenv("https_proxy", address.format("S3CRET%23pw"))
+    assert "S3CRET" not in redact_text("it was S3CRET#pw")
+
+
+def test_a_missing_file_of_certificates_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_certificates()
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    with pytest.raises(NetworkMisconfigured, match=r"SSL_CERT_FILE=.*ca\.pem holds no .*\. Correct or unset"):
+        check_certificates()
+
+
+def test_an_untrusted_certificate_is_explained_by_the_variable_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: {} (_ssl.c:1006)"
+    problem, remedy = explain_certificate(text.format("unable to get local issuer certificate")) or ("", "")
+    assert problem == "the certificate is not trusted (unable to get local issuer certificate)"
+    assert "set SSL_CERT_FILE to a file" in remedy
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/ca.pem")
+    assert (explain_certificate(text.format("self-signed certificate")) or ("", ""))[1].endswith(
+        "REQUESTS_CA_BUNDLE does not count here"
+    )
+    assert "SSL_CERT_FILE" not in str(explain_certificate(text.format("certificate has expired")))
+    assert explain_certificate("Connection refused") is None
