@@ -7,6 +7,7 @@ with Proxy(("127.0.0.1", server.port)) as proxy:   # every host is that server
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import ssl
 import subprocess
@@ -77,6 +78,7 @@ class Proxy:
             if self._does:
                 client.shutdown(socket.SHUT_RDWR)
                 return
+            said = re.sub(rb"^(\w+) http://[^/]+", rb"\1 ", said)
             server = socket.create_connection(self._to)
             self._sockets.append(server)
             server.sendall(said)

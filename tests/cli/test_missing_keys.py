@@ -111,6 +111,34 @@ def test_a_start_without_a_key_tells_so_and_its_events_wait(amplifier: Amplifier
     assert amplifier("up", "--once").returncode == exits.OK
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("HTTPS_PROXY", "http://ann:S3CRETpw#x@127.0.0.1:1"),
+        ("ALL_PROXY", "socks5://127.0.0.1:1"),
+        ("SSL_CERT_FILE", "/nonexistent.pem"),
+    ],
+)
+def test_events_wait_for_a_variable_of_the_network_to_be_mended(
+    amplifier: Amplifier, home: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    write(ANTHROPIC)
+    assert invoke(["trust", "--yes"]) == exits.OK
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-of-a-test")
+    amplifier("up", "--once")
+    Path("app.py").write_text("x = (\n", encoding="utf-8")
+    with monkeypatch.context() as environment:
+        environment.setenv(variable, value)
+        done = amplifier("up", "--once")
+    assert (done.returncode, "given up" in done.stdout) == (exits.FAILED, False)
+    assert variable in done.stdout
+    told = [done.stdout, done.stderr, *(each.read_bytes().decode("latin-1") for each in home.rglob("*.db*"))]
+    assert not any("S3CRETpw" in each for each in told)
+    write(PLAYBOOK)
+    assert invoke(["trust", "--yes"]) == exits.OK
+    assert amplifier("up", "--once").returncode == exits.OK
+
+
 def test_a_dead_letter_names_its_retry(amplifier: Amplifier, capsys: pytest.CaptureFixture[str]) -> None:
     write("")
     assert invoke(["trust", "--yes"]) == exits.OK

@@ -22,6 +22,7 @@ from amplifier_tool_web import check_config, config_schema, mount
 from amplifier_tool_web.failures import FetchError
 from amplifier_tool_web.urls import follow, read_url
 from tests.programs import require
+from tests.proxies import CLOSING, Proxy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -495,6 +496,37 @@ async def test_a_proxy_of_another_kind_is_a_failure_that_does_not_show_its_passw
     kind, message = error_of(await fetch("http://example.com/"))
     assert kind == "ProxyError"
     assert "secret" not in message
+
+
+@pytest.mark.parametrize("address", ["http://ann:S3CRETpw#x@127.0.0.1:1", "http://ann:S3CRETpw@127.0.0.1:99999"])
+async def test_a_proxy_whose_address_cannot_be_read_is_told_without_its_password(
+    fetch: Fetch, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", address)
+    kind, message = error_of(await fetch("http://example.com/"))
+    assert (kind, "S3CRET" in message) == ("ProxyError", False)
+    assert message.startswith("HTTP_PROXY is no address of a proxy that can be read; a person has to mend it")
+
+
+@pytest.mark.parametrize(
+    ("does", "kind", "told"),
+    [
+        (
+            "407 Proxy Authentication Required",
+            "ProxyError",
+            "HTTPS_PROXY answers 407 Proxy Authentication Required; it",
+        ),
+        ("403 Forbidden", "ProxyError", "HTTPS_PROXY answers 403 Forbidden; ask who runs it"),
+        (CLOSING, "ConnectionFailed", "example.com cannot be reached through the proxy 127.0.0.1"),
+    ],
+)
+async def test_what_a_proxy_refuses_is_told_as_its_own(
+    fetch: Fetch, monkeypatch: pytest.MonkeyPatch, does: str, kind: str, told: str
+) -> None:
+    with Proxy(does=does) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        found, message = error_of(await fetch("https://example.com/"))
+    assert (found, told in message) == (kind, True), message
 
 
 # mounting
