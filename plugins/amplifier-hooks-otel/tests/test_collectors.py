@@ -14,6 +14,7 @@ from amplifier_hooks_otel.config import read_environment
 from amplifier_hooks_otel.ids import Place, random_span
 from amplifier_hooks_otel.pipeline import Pipeline
 from amplifier_hooks_otel.records import TOKENS, Measurement, SpanRecord
+from tests.proxies import VARIABLES, Proxy, SecureServer
 
 from .conftest import Site
 
@@ -135,6 +136,41 @@ def test_a_header_that_names_an_unset_variable_is_an_error_with_both_names(tmp_p
     done = Site(tmp_path, closed_port(), **SAYS, hooks=hooks).run("run", "hello")
     assert done.stdout == "You said: hello\n"
     assert "hooks-otel: headers: x-collector: the environment has no COLLECTOR. Set it, or" in done.stderr
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """The environment, without variables of the network."""
+    for name in (*VARIABLES, "CURL_CA_BUNDLE", "OTEL_EXPORTER_OTLP_CERTIFICATE"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def test_a_collector_of_the_company_is_trusted_as_all_else_is(
+    tmp_path: Path, network: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with SecureServer(tmp_path, b"") as server, Proxy(server.address) as proxy:
+        network.setenv("HTTPS_PROXY", proxy.url)
+        refused = make_pipeline("https://corp.test")
+        refused.put(make_span())
+        assert not refused.flush(60)
+        assert "the certificate is not trusted (self-signed certificate). If your network" in caplog.text
+        network.setenv("SSL_CERT_FILE", str(server.certificate))
+        pipeline = make_pipeline("https://corp.test")
+        pipeline.put(make_span())
+        assert pipeline.flush(60)
+        assert "/v1/traces" in server.asked
+
+
+def test_a_proxy_whose_address_cannot_be_read_is_told_without_its_password(
+    network: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    network.setenv("HTTPS_PROXY", "http://ann:pw1#x@127.0.0.1:1")
+    pipeline = make_pipeline("https://corp.test")
+    pipeline.put(make_span())
+    assert not pipeline.flush(60)
+    assert "HTTPS_PROXY is no address of a proxy that can be read" in caplog.text
+    assert "pw1" not in caplog.text
 
 
 def test_what_finds_no_room_is_dropped_and_told_once(collector: Collector, caplog: pytest.LogCaptureFixture) -> None:

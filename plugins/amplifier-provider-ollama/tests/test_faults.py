@@ -214,3 +214,11 @@ async def test_cancelling_closes_the_connection_at_once_and_the_provider_goes_on
     assert len(service.events) == told
     waits_for = "nothing"
     assert (await service.ask()).content[0].text == "again"
+
+
+async def test_a_page_instead_of_an_answer_points_to_the_address(serve: Any) -> None:
+    service = await serve(Answer((b"<html>Sign in</html>",), headers={"content-type": "text/html"}))
+    caught = await failure(service)
+    assert (type(caught), caught.retryable) == (llm_errors.StreamError, True)
+    assert "a web page answers (content type text/html: is base_url right?)" in show_error(caught)
+    assert "Sign in" not in show_error(caught)

@@ -401,7 +401,9 @@ async def test_an_answer_byte_by_byte_is_an_answer(serve: Any, api: str) -> None
 @both
 async def test_a_page_instead_of_an_answer_is_no_answer(serve: Any, api: str) -> None:
     service = await serve(Answer((b"<html>Sign in</html>",), headers={"content-type": "text/html"}), api=api)
-    assert type(await failure(service)) is llm_errors.StreamError
+    caught = await failure(service)
+    assert type(caught) is llm_errors.StreamError
+    assert "is base_url right?" in show_error(caught)
 
 
 # time limits

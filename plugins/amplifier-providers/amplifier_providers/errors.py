@@ -13,7 +13,6 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from amplifier_core.llm_errors import (
-    ConfigurationError,
     ContextLengthError,
     InvalidRequestError,
     LLMError,
@@ -112,7 +111,7 @@ class BaseTranslator(ABC):
             return add_remedy(error, "Try again.")
         for each in (error, error.__cause__):
             if isinstance(each, Redirected):
-                return self.make(ConfigurationError, str(each), each.remedy)
+                return self.make(each.kind, str(each), each.remedy)
             if each is not None and "remedy" in vars(each):  # the transport explains it
                 is_lasting = vars(each).get("is_of_environment", False)
                 made = self.make(NetworkError, f"no connection: {each}", vars(each)["remedy"], retryable=not is_lasting)

@@ -1,8 +1,10 @@
-"""Refuse to send a request, with its prompt and its key, on to another host or port, or on and on."""
+"""Refuse to send a request, with its prompt and its key, on to another host or port, or on and on; and web pages."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
+
+from amplifier_core.llm_errors import ConfigurationError, LLMError, StreamError
 
 MOST = 10
 """Redirects of one request that are followed."""
@@ -13,18 +15,30 @@ _COUNT = "amplifier_redirects"
 class Redirected(Exception):
     """A service wants a request to go where it is not sent; `remedy` says what a person can do."""
 
+    kind: ClassVar[type[LLMError]] = ConfigurationError
+
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(problem)
         self.remedy = remedy
+
+
+class PageAnswered(Redirected):
+    """A web page answers in place of the service, as that of a network which wants a login first."""
+
+    kind = StreamError
 
 
 async def refuse_redirect(response: Any) -> None:
     """Raise `Redirected` for an answer that leads to another host or port: a hook for answers of `httpx` and `httpx2`.
 
     It does so as well for one that leads from https to http, one that takes the content from a request, and the
-    eleventh in a row.
+    eleventh in a row. A web page is no answer: it raises `PageAnswered`.
     """
     if not response.has_redirect_location:
+        kind = response.headers.get("content-type", "")
+        if response.status_code < 300 and kind.startswith("text/html"):
+            problem = f"{response.status_code}: a web page answers (content type {kind}: is base_url right?)"
+            raise PageAnswered(problem, "Check base_url, and whether the network wants a login in a browser.")
         return
     status, request = response.status_code, response.request
     here, there = request.url, request.url.join(response.headers["location"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Application", "start_server"]
 
+logger = logging.getLogger(__name__)
+
 UNKNOWN = Answer({"error": "no webhook has this path"}, 404)
 
 
@@ -27,13 +31,46 @@ class Application:
 
     def __init__(self, paths: Mapping[str, Respond]) -> None:
         self._paths = paths
+        self._has_told = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        scope = to_origin_form(scope)
         request = Request(scope, receive)
         respond = self._paths.get(scope["path"])
+        if respond is None:
+            self._tell_unknown()
         try:
             answer = await respond(request) if respond else UNKNOWN
         except ClientDisconnect:
             return
         await JSONResponse(*answer)(scope, receive, send)
+
+    def _tell_unknown(self) -> None:
+        """Tell once of a request that is for no webhook, without a word of a stranger."""
+        if not self._has_told:
+            self._has_told = True
+            paths = " and ".join(sorted(self._paths))
+            logger.warning(
+                "a request was refused with 404: it is for none of the paths of webhooks here (%s); let the proxy pass "
+                "one of them, without a prefix. Further ones are not told",
+                paths,
+            )
+
+
+def to_origin_form(scope: Scope) -> Scope:
+    """Return a request with the path alone; the target of one that passed a proxy may be a whole address.
+
+    Its host then counts instead of the header `Host` (RFC 9112, 3.2.2).
+    """
+    if scope["path"].startswith("/"):
+        return scope
+    try:
+        target = urlsplit(scope["path"])
+    except ValueError:
+        return scope
+    if target.scheme not in ("http", "https") or not target.netloc:
+        return scope
+    others = [(name, value) for name, value in scope["headers"] if name != b"host"]
+    headers = [(b"host", target.netloc.encode("latin-1", "replace")), *others]
+    return {**scope, "path": target.path or "/", "raw_path": target.path.encode(), "headers": headers}

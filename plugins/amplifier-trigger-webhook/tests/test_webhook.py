@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import uvicorn.server
@@ -271,6 +272,27 @@ async def test_what_cannot_be_an_event_is_refused(
         answer = await bench.post(body, headers)
     assert (answer.status, bench.events) == (status, [])
     assert message in answer.body["error"]
+
+
+async def test_a_target_may_be_a_whole_address_whose_host_counts(run: Run) -> None:
+    async with run() as bench:
+        url = bench.trigger.url
+        assert (await bench.post(b"1", path=url)).status == 202
+        assert (await bench.post(b"2", {"Host": "evil.example"}, path=url)).status == 202
+        evil = f"http://evil.example{urlsplit(url).path}"
+        assert (await bench.post(b"3", {"Host": urlsplit(url).netloc}, path=evil)).status == 421
+        assert (await bench.post(b"4", path="http://[::1/hook")).status == 404
+        assert len(bench.events) == 2
+
+
+async def test_an_unknown_path_is_told_once(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async with run() as bench:
+        path = urlsplit(bench.trigger.url).path
+        for _ in range(3):
+            assert (await bench.post(path=f"/of-a-stranger{path}")).status == 404
+    (told,) = [each.getMessage() for each in caplog.records if "404" in each.getMessage()]
+    assert f"none of the paths of webhooks here ({path}); let the proxy pass" in told
+    assert "stranger" not in told
 
 
 async def test_other_paths_and_methods_are_refused(run: Run) -> None:
