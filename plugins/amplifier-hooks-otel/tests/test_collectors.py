@@ -146,14 +146,22 @@ def network(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
+def export_to_end(pipeline: Pipeline) -> None:
+    """Export a span in vain, and let the thread tell why."""
+    pipeline.put(make_span())
+    assert not pipeline.flush(60)
+    pipeline.close()
+    assert pipeline._thread is not None
+    pipeline._thread.join(60)
+
+
 def test_a_collector_of_the_company_is_trusted_as_all_else_is(
     tmp_path: Path, network: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with SecureServer(tmp_path, b"") as server, Proxy(server.address) as proxy:
         network.setenv("HTTPS_PROXY", proxy.url)
         refused = make_pipeline("https://corp.test")
-        refused.put(make_span())
-        assert not refused.flush(60)
+        export_to_end(refused)
         assert "the certificate is not trusted (self-signed certificate). If your network" in caplog.text
         network.setenv("SSL_CERT_FILE", str(server.certificate))
         pipeline = make_pipeline("https://corp.test")
@@ -166,9 +174,7 @@ def test_a_proxy_whose_address_cannot_be_read_is_told_without_its_password(
     network: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     network.setenv("HTTPS_PROXY", "http://ann:pw1#x@127.0.0.1:1")
-    pipeline = make_pipeline("https://corp.test")
-    pipeline.put(make_span())
-    assert not pipeline.flush(60)
+    export_to_end(make_pipeline("https://corp.test"))
     assert "HTTPS_PROXY is no address of a proxy that can be read" in caplog.text
     assert "pw1" not in caplog.text
 

@@ -281,7 +281,7 @@ async def test_a_target_may_be_a_whole_address_whose_host_counts(run: Run) -> No
         assert (await bench.post(b"2", {"Host": "evil.example"}, path=url)).status == 202
         evil = f"http://evil.example{urlsplit(url).path}"
         assert (await bench.post(b"3", {"Host": urlsplit(url).netloc}, path=evil)).status == 421
-        assert (await bench.post(b"4", path="http://[::1/hook")).status == 404
+        assert (await bench.post(b"4", path="http:///hook")).status == 404
         assert len(bench.events) == 2
 
 
