@@ -133,7 +133,7 @@ def _network(source: ParsedURI, deadline: Deadline, proxied: _Proxied | None = N
             raise out_of_time(source, deadline) from None
         text = str(getattr(reason, "strerror", None) or str(reason) or type(reason).__name__)[:200].strip()
         if (found := explain_certificate(text)) is not None:
-            raise SourceNotFound(source, f"cannot be reached ({found[0]})", found[1]) from None
+            raise SourceNotFound(source, f"cannot be reached: {found[0]}", found[1]) from None
         if proxied is not None and proxied.proxy is not None:
             raise _explain_proxy(source, proxied.proxy, text.removeprefix("Tunnel connection failed: ")) from None
         raise SourceNotFound(source, f"cannot be reached ({text})", "Check the address and the network") from None

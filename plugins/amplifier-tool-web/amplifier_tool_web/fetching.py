@@ -189,7 +189,7 @@ def _broken_off(url: Url, why: str) -> FetchError:
 def _unreachable(url: Url, why: str, proxy: Proxy | None, *, is_refused: bool) -> FetchError:
     """Return the error of a connection that was not made; a proxy may have refused it."""
     if (found := explain_certificate(why)) is not None:
-        return FetchError("ConnectionFailed", f"{url.server} cannot be reached ({found[0]}). {found[1]}")
+        return FetchError("ConnectionFailed", f"{url.server} cannot be reached: {found[0]}. {found[1]}")
     if proxy is not None and is_refused:
         remedy = (
             f"it asks for the user and password that {proxy.variable} names"

@@ -246,5 +246,5 @@ def test_a_certificate_that_nobody_vouches_for_is_not_trusted(
     cache: SourceCache, secure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
-    with pytest.raises(SourceNotFound, match="cannot be reached .*certificate is not trusted.*SSL_CERT_FILE"):
+    with pytest.raises(SourceNotFound, match="cannot be reached: the certificate is not trusted.*SSL_CERT_FILE"):
         cache.fetch(f"https://{secure}/bundle.md")
