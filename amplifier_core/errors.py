@@ -32,7 +32,6 @@
     ├── DocumentConflict (RuntimeError)
     ├── CommandFailed (RuntimeError)
     ├── CommandMissing (LookupError)
-    ├── NetworkMisconfigured (ValueError)
     ├── TriggerError (RuntimeError)
     │   └── TriggerConfigError (ValueError)
     └── BundleError
@@ -360,16 +359,6 @@ class CommandMissing(AmplifierError, LookupError):
             f"no command /{command} is known, and the commands of {source} are missing: {reason}. "
             "Try again; a prompt that is no command begins with another character"
         )
-
-
-class NetworkMisconfigured(AmplifierError, ValueError):
-    """A variable of the environment for the network cannot be used; its value is not told: it may hold a password."""
-
-    is_of_environment = True
-
-    def __init__(self, variable: str, problem: str, remedy: str) -> None:
-        self.variable, self.problem, self.remedy = variable, problem, remedy
-        super().__init__(f"{problem}. {remedy}")
 
 
 class TriggerError(AmplifierError, RuntimeError):

@@ -1,7 +1,7 @@
-"""Send the requests of `httpx` or `httpx2` by the network that the environment names.
+"""Send the requests of `httpx` or `httpx2` by the network of the environment.
 
-The libraries read `NO_PROXY` in their own ways, name no proxy in their errors, and limit the wait for a proxy's answer
-by the time that an answer of the service may take.
+The libraries read `NO_PROXY` in their own ways, name no proxy in their errors, and wait for one as long as for a
+service.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING, Any
 
-from .errors import NetworkMisconfigured
-from .network import Proxies, explain_certificate, read_proxies
+from .network import NetworkMisconfigured, Proxies, explain_certificate, read_proxies
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -26,7 +25,7 @@ _KEEPALIVE = [
         if hasattr(socket, name)
     ),
 ]
-"""Finds out within minutes that a server is gone which says nothing."""
+"""Find out within minutes about a server without a sign of life."""
 _CONNECTIONS = {"max_connections": 1000, "max_keepalive_connections": 100}
 _CHECK = "Check the address, the network and the proxy"
 
@@ -34,9 +33,8 @@ _CHECK = "Check the address, the network and the proxy"
 class EnvironmentTransport:
     """A transport for the asynchronous client of `library`, `httpx` or `httpx2`, with the proxies of the environment.
 
-    The limit to connect covers the wait until a proxy has made a tunnel. An error of a connection that was not made
-    names the proxy, and has a `remedy`; its `is_of_environment` says that only a person can mend it. Raises
-    `NetworkMisconfigured`.
+    The limit to connect covers the wait for a tunnel. An error before the connection is there names the proxy, and has
+    a `remedy`; `is_of_environment` means: only a person can mend it. Raises `NetworkMisconfigured`.
     """
 
     def __init__(self, library: Any, context: SSLContext, *, uses_proxies: bool = True) -> None:

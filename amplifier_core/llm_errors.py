@@ -39,7 +39,7 @@ class LLMError(Exception):
 
     `retry_after` is the service's own wait in seconds; `delay_multiplier` stretches the caller's wait. `remedy` is one
     sentence for a person; a provider may set it, and otherwise the program does. `lacks_key` says that a key is
-    missing, `is_of_environment` that a person has to mend the network of this machine, or the variables for it.
+    missing, `is_of_environment` that a person has to mend this machine's network.
     """
 
     remedy: str | None = None

@@ -1,9 +1,8 @@
 """Read the variables of the environment for the network, and explain errors of connections.
 
-`HTTPS_PROXY`, `HTTP_PROXY` and `ALL_PROXY` name proxies, `NO_PROXY` the hosts that are asked without one, and
-`SSL_CERT_FILE` the certificates of the authorities that are trusted. All that opens connections reads them here, so
-that a fault is told by the name of its variable, and never with its value: there are passwords in the addresses of
-proxies.
+`HTTPS_PROXY`, `HTTP_PROXY` and `ALL_PROXY` name proxies, `NO_PROXY` the hosts to ask without one, and `SSL_CERT_FILE`
+the certificates of trusted authorities. All connections are made by them as read here. A fault is told by the name of
+its variable and never with its value, for the addresses of proxies have passwords.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from .errors import NetworkMisconfigured
+from .errors import AmplifierError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CERTIFICATES = "SSL_CERT_FILE"
 _OTHER_CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-"""Variables of other programs, which do not count here."""
+"""Variables of other programs, without effect here."""
 _SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
 _PORTS = {"http": 80, "https": 443}
 _ADDRESS = "Write it as http://HOST:PORT, and # / ? @ in a password as %23 %2F %3F %40"
@@ -31,11 +30,21 @@ ADD_AUTHORITY = (
 )
 _UNTRUSTED = re.compile(r"CERTIFICATE_VERIFY_FAILED\][^:]*(?:: ([^(]*[^( ]))?")
 _CHAIN = ("self-signed", "self signed", "local issuer", "first certificate", "issuer certificate")
-"""Words about a certificate whose authority is not known; others are about the certificate itself."""
+"""Words about an unknown authority; others are about the certificate itself."""
+
+
+class NetworkMisconfigured(AmplifierError, ValueError):
+    """A variable of the network cannot be used. Its value is not told: it may hold a password."""
+
+    is_of_environment = True
+
+    def __init__(self, variable: str, problem: str, remedy: str) -> None:
+        self.variable, self.problem, self.remedy = variable, problem, remedy
+        super().__init__(f"{problem}. {remedy}")
 
 
 class Proxy(NamedTuple):
-    """A proxy of the environment, and the variable that names it."""
+    """A proxy, and the variable with its address."""
 
     variable: str
     scheme: str
@@ -43,6 +52,23 @@ class Proxy(NamedTuple):
     port: int | None
     user: str
     password: str
+
+    @classmethod
+    def parse(cls, variable: str, address: str) -> Proxy:
+        """Return the parts of an address. Raises `NetworkMisconfigured`, without the address."""
+        try:
+            parts = urlsplit(address if "://" in address else f"http://{address}")
+            host, port = parts.hostname, parts.port
+            beyond = f"{parts.path}{parts.query}{parts.fragment}"
+            is_valid = bool(host) and port != 0 and "@" not in beyond and not re.search(r"\s", address)
+        except ValueError:
+            is_valid = False
+        if not is_valid:
+            raise NetworkMisconfigured(variable, f"{variable} is no address of a proxy that can be read", _ADDRESS)
+        if parts.scheme not in _SCHEMES:
+            raise NetworkMisconfigured(variable, f"{variable} is of no scheme that proxies have", _ADDRESS)
+        user, password = unquote(parts.username or ""), unquote(parts.password or "")
+        return cls(variable, parts.scheme, host or "", port, user, password)
 
     @property
     def server(self) -> str:
@@ -52,7 +78,7 @@ class Proxy(NamedTuple):
 
     @property
     def url(self) -> str:
-        """The address, in which everything is quoted that has to be."""
+        """The address, quoted."""
         signed = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}@" if self.user or self.password else ""
         return f"{self.scheme}://{signed}{self.server}"
 
@@ -67,7 +93,7 @@ class Proxy(NamedTuple):
 
 
 class Proxies(NamedTuple):
-    """The proxies of one moment by the scheme of a request, or `all`; and the hosts that are asked without."""
+    """The proxies of one moment by the scheme of a request, or `all`; and the exceptions from them."""
 
     by_scheme: Mapping[str, Proxy]
     exceptions: str | None
@@ -79,22 +105,51 @@ class Proxies(NamedTuple):
             return None
         if self.exceptions is None:  # those of the system, if it has any
             return None if proxy_bypass(host) else proxy
-        return None if _is_excepted(self.exceptions, host, port or _PORTS.get(scheme)) else proxy
+        return None if self.excepts(host, port or _PORTS.get(scheme)) else proxy
+
+    def excepts(self, host: str, port: int | None) -> bool:
+        """Return whether `NO_PROXY` names a host; an unreadable entry names none, as with curl."""
+        host = host.strip("[]").partition("%")[0].rstrip(".").lower()
+        try:
+            address = ip_address(host)
+        except ValueError:
+            address = None
+        for each in re.split(r"[,\s]+", (self.exceptions or "").lower()):
+            entry = each.rpartition("://")[2]
+            found = re.fullmatch(r"\[(?P<six>.+)\](?::(?P<port>\d+))?|(?P<name>[^:]+):(?P<other>\d+)", entry)
+            name = (found["six"] or found["name"]) if found else entry
+            only = (found["port"] or found["other"]) if found else None
+            if only and int(only) != port:
+                continue
+            if name == "*":
+                return True
+            if address is not None:
+                try:
+                    is_named = address in ip_network(name, strict=False)
+                except ValueError:
+                    continue
+            else:
+                name = name.removeprefix("*").strip(".")
+                is_named = bool(name) and (host == name or host.endswith(f".{name}"))
+            if is_named:
+                return True
+        return False
 
 
 def read_proxies() -> Proxies:
     """Return the proxies of the environment, or of the system. Raises `NetworkMisconfigured`."""
     found = getproxies()
-    by_scheme = {
-        scheme: _read_proxy(_name_variable(scheme), address.strip())
-        for scheme in ("http", "https", "all")
-        if (address := found.get(scheme))
-    }
+    by_scheme = {}
+    for scheme in ("http", "https", "all"):
+        if address := found.get(scheme):
+            names = [name for name in os.environ if name.lower() == f"{scheme}_proxy" and os.environ[name]]
+            variable = max(names, key=str.islower, default="the system's settings")  # small letters come first
+            by_scheme[scheme] = Proxy.parse(variable, address.strip())
     return Proxies(by_scheme, found.get("no"))
 
 
 def check_certificates() -> None:
-    """Raise `NetworkMisconfigured` for certificates that cannot be read; Python's own TLS would go without them."""
+    """Raise `NetworkMisconfigured` for unreadable certificates; Python's own TLS would go without them."""
     file = os.environ.get(CERTIFICATES)
     if not file:
         return
@@ -106,7 +161,7 @@ def check_certificates() -> None:
 
 
 def certificates_misconfigured(error: OSError) -> NetworkMisconfigured:
-    """Return the error for certificates of `SSL_CERT_FILE` that cannot be read."""
+    """Return the error for unreadable certificates of `SSL_CERT_FILE`."""
     file = os.environ.get(CERTIFICATES, "")
     problem = f"{CERTIFICATES}={file} holds no certificates that can be read ({error.strerror or error})"
     return NetworkMisconfigured(CERTIFICATES, problem, f"Correct or unset {CERTIFICATES}")
@@ -124,53 +179,3 @@ def explain_certificate(text: str) -> tuple[str, str] | None:
     if others and not os.environ.get(CERTIFICATES):
         return f"the certificate is not trusted ({why})", f"{ADD_AUTHORITY}: {others[0]} does not count here"
     return f"the certificate is not trusted ({why})", ADD_AUTHORITY
-
-
-def _name_variable(scheme: str) -> str:
-    names = [name for name in os.environ if name.lower() == f"{scheme}_proxy" and os.environ[name]]
-    return max(names, key=str.islower, default="the system's settings")  # small letters count before large ones
-
-
-def _read_proxy(variable: str, address: str) -> Proxy:
-    """Return the parts of an address. Raises `NetworkMisconfigured`, without the address."""
-    try:
-        parts = urlsplit(address if "://" in address else f"http://{address}")
-        host, port = parts.hostname, parts.port
-        beyond = f"{parts.path}{parts.query}{parts.fragment}"
-        is_valid = bool(host) and port != 0 and "@" not in beyond and not re.search(r"\s", address)
-    except ValueError:
-        is_valid = False
-    if not is_valid:
-        raise NetworkMisconfigured(variable, f"{variable} is no address of a proxy that can be read", _ADDRESS)
-    if parts.scheme not in _SCHEMES:
-        raise NetworkMisconfigured(variable, f"{variable} is of no scheme that proxies have", _ADDRESS)
-    return Proxy(variable, parts.scheme, host or "", port, unquote(parts.username or ""), unquote(parts.password or ""))
-
-
-def _is_excepted(exceptions: str, host: str, port: int | None) -> bool:
-    """Return whether a list as that of `NO_PROXY` names a host; what cannot be read in it names none, as with curl."""
-    host = host.strip("[]").partition("%")[0].rstrip(".").lower()
-    try:
-        address = ip_address(host)
-    except ValueError:
-        address = None
-    for each in re.split(r"[,\s]+", exceptions.lower()):
-        entry = each.rpartition("://")[2]
-        found = re.fullmatch(r"\[(?P<six>.+)\](?::(?P<port>\d+))?|(?P<name>[^:]+):(?P<other>\d+)", entry)
-        name = (found["six"] or found["name"]) if found else entry
-        only = (found["port"] or found["other"]) if found else None
-        if only and int(only) != port:
-            continue
-        if name == "*":
-            return True
-        if address is not None:
-            try:
-                is_named = address in ip_network(name, strict=False)
-            except ValueError:
-                continue
-        else:
-            name = name.removeprefix("*").strip(".")
-            is_named = bool(name) and (host == name or host.endswith(f".{name}"))
-        if is_named:
-            return True
-    return False

@@ -1,4 +1,4 @@
-"""Be the proxy of a company's network, good or bad, and a server behind it whose certificate nobody else knows.
+"""Be the proxy of a company's network, good or bad, and a server behind it with a certificate of its own.
 
 with Proxy(("127.0.0.1", server.port)) as proxy:   # every host is that server
     monkeypatch.setenv("HTTPS_PROXY", proxy.url)
@@ -95,7 +95,7 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 
 def make_certificate(folder: Path, host: str) -> tuple[Path, Path]:
-    """Return the files of a certificate for a host, which vouches for itself, and of its key."""
+    """Return the files of a self-signed certificate for a host, and of its key."""
     certificate, key = folder / f"{host}.pem", folder / f"{host}.key"
     subprocess.run(
         [require("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",

@@ -286,7 +286,7 @@ def _read_secret(name: str, value: str) -> tuple[str, ...]:
 
 
 def _find_proxy_password(address: str) -> Iterator[str]:
-    """Yield the password in the address of a proxy: whole, unquoted, and cut where readers of addresses cut it."""
+    """Yield the password in the address of a proxy: whole, unquoted, and in the pieces of readers of addresses."""
     user, _, password = address.rpartition("@")[0].split("://", 1)[-1].partition(":")
     if password:
         from urllib.parse import unquote

@@ -1,4 +1,4 @@
-"""Wait for a provider that is out, for its key, or for the network: events are postponed, at the cost of no attempt."""
+"""Wait for an absent provider, its key, or the network: events are postponed, at the cost of no attempt."""
 
 from __future__ import annotations
 
@@ -104,10 +104,7 @@ def is_of_service(error: LLMError) -> bool:
 
 
 def waits_for_person(error: BaseException) -> bool:
-    """Return whether all events fail alike until a person mends the cause.
-
-    That is a key that is missing or refused, or the network of this machine: its proxy, its certificates.
-    """
+    """Return whether all events fail alike until a person mends a key, or the network of this machine."""
     from amplifier_core.llm_errors import AuthenticationError
 
     marks = ("lacks_key", "is_of_environment")

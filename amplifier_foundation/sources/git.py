@@ -19,8 +19,7 @@ from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from amplifier_core.errors import NetworkMisconfigured
-from amplifier_core.network import ADD_AUTHORITY, CERTIFICATES, check_certificates, read_proxies
+from amplifier_core.network import ADD_AUTHORITY, CERTIFICATES, NetworkMisconfigured, check_certificates, read_proxies
 
 from .errors import SourceNotFound, SourceRefused, out_of_time
 from .uris import redact_uris

@@ -12,8 +12,7 @@ from urllib import request
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlsplit
 
-from amplifier_core.errors import NetworkMisconfigured
-from amplifier_core.network import check_certificates, explain_certificate, read_proxies
+from amplifier_core.network import NetworkMisconfigured, check_certificates, explain_certificate, read_proxies
 
 from .errors import SourceNotFound, SourceRefused, out_of_time
 
@@ -153,7 +152,7 @@ def _explain_proxy(source: ParsedURI, proxy: Proxy, text: str) -> SourceNotFound
 
 
 class _Proxied(request.BaseHandler):
-    """Sends requests through the proxies of the environment; `proxy` is that of the last request."""
+    """Sends requests through the proxies of the environment; `proxy` is the last request's."""
 
     handler_order = 100  # before those that open connections
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_core.errors import NetworkMisconfigured
-from amplifier_core.network import check_certificates, explain_certificate, read_proxies
+from amplifier_core.network import NetworkMisconfigured, check_certificates, explain_certificate, read_proxies
 from amplifier_core.utils.secrets import redact_text
 from tests.proxies import VARIABLES
 

@@ -111,8 +111,7 @@ def find_missing(path: str | None, plugins: Plugins) -> list[Missing]:
 
 def _install(requirement: str) -> str:
     """Install a package; return the last line of pip's output, '' on success."""
-    from amplifier_core.errors import NetworkMisconfigured
-    from amplifier_core.network import read_proxies
+    from amplifier_core.network import NetworkMisconfigured, read_proxies
 
     from ...bundle.installing import pip_command
 

@@ -15,7 +15,7 @@ except ModuleNotFoundError:
 else:
 
     def check_proxies() -> None:
-        """Raise `ValueError` for a proxy whose variable cannot be read: the SDK would tell a part of its password."""
+        """Raise `ValueError` for an unreadable address of a proxy: the SDK would tell a part of its password."""
         read_proxies()
 
 

@@ -32,7 +32,8 @@ def explain_environment(error: Exception) -> tuple[str, str] | None:
         read_proxies()
     except ValueError as fault:
         return vars(fault)["problem"], f"{vars(fault)['remedy']}."
-    if type(error).__name__ == "InvalidURL" and (name := _find_six()):
+    name = "no_proxy" if os.environ.get("no_proxy") else "NO_PROXY"
+    if type(error).__name__ == "InvalidURL" and ":" in os.environ.get(name, ""):
         remedy = f"Write an IPv6 address in {name} without brackets and port, and no IPv6 network."
         return f"{name} has an entry that the HTTP library of this SDK cannot read", remedy
     file = os.environ.get(_CERTIFICATES)
@@ -40,12 +41,6 @@ def explain_environment(error: Exception) -> tuple[str, str] | None:
         problem = f"{_CERTIFICATES}={file} holds no certificates that can be read ({error.strerror or error})"
         return problem, f"Correct or unset {_CERTIFICATES}."
     return None
-
-
-def _find_six() -> str | None:
-    """Return the variable with exceptions from the proxies if one of them may be an IPv6 address."""
-    names = [name for name in ("no_proxy", "NO_PROXY") if os.environ.get(name)]
-    return next((name for name in names[:1] if ":" in os.environ[name]), None)
 
 
 def _holds_certificates(file: str) -> bool:

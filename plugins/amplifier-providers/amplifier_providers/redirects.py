@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from amplifier_core.llm_errors import ConfigurationError, LLMError, StreamError
 
@@ -13,32 +13,25 @@ _COUNT = "amplifier_redirects"
 
 
 class Redirected(Exception):
-    """A service wants a request to go where it is not sent; `remedy` says what a person can do."""
+    """A request goes elsewhere than to its service; `remedy` is for a person, `kind` the kernel's error."""
 
-    kind: ClassVar[type[LLMError]] = ConfigurationError
-
-    def __init__(self, problem: str, remedy: str) -> None:
+    def __init__(self, problem: str, remedy: str, kind: type[LLMError] = ConfigurationError) -> None:
         super().__init__(problem)
-        self.remedy = remedy
-
-
-class PageAnswered(Redirected):
-    """A web page answers in place of the service, as that of a network which wants a login first."""
-
-    kind = StreamError
+        self.remedy, self.kind = remedy, kind
 
 
 async def refuse_redirect(response: Any) -> None:
     """Raise `Redirected` for an answer that leads to another host or port: a hook for answers of `httpx` and `httpx2`.
 
     It does so as well for one that leads from https to http, one that takes the content from a request, and the
-    eleventh in a row. A web page is no answer: it raises `PageAnswered`.
+    eleventh in a row. A web page, as of a network with a login, is no answer, either.
     """
     if not response.has_redirect_location:
         kind = response.headers.get("content-type", "")
         if response.status_code < 300 and kind.startswith("text/html"):
             problem = f"{response.status_code}: a web page answers (content type {kind}: is base_url right?)"
-            raise PageAnswered(problem, "Check base_url, and whether the network wants a login in a browser.")
+            remedy = "Check base_url, and whether the network wants a login in a browser."
+            raise Redirected(problem, remedy, StreamError)
         return
     status, request = response.status_code, response.request
     here, there = request.url, request.url.join(response.headers["location"])

@@ -1,4 +1,4 @@
-"""Remote servers in a company's network: through its proxy, with its certificates, and what goes wrong with them."""
+"""Remote servers in a company's network: through its proxy, with its certificates, and their faults."""
 
 from __future__ import annotations
 

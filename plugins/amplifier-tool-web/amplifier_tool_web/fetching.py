@@ -15,8 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpcore
 
-from amplifier_core.errors import NetworkMisconfigured
-from amplifier_core.network import CERTIFICATES, check_certificates, explain_certificate, read_proxies
+from amplifier_core.network import (
+    CERTIFICATES,
+    NetworkMisconfigured,
+    check_certificates,
+    explain_certificate,
+    read_proxies,
+)
 
 from .failures import FetchError
 from .urls import Url, check_host, check_internal, follow
@@ -82,7 +87,7 @@ async def ask(url: Url, config: WebConfig) -> Fetched | str:
 
 
 def find_proxy(url: Url) -> Proxy | None:
-    """Return the proxy that the environment names for a host. Raises `FetchError` for variables that cannot be used."""
+    """Return the environment's proxy for a host. Raises `FetchError` for unusable variables."""
     try:
         check_certificates()
         proxy = read_proxies().find(url.scheme, url.host, url.port)
@@ -187,7 +192,7 @@ def _broken_off(url: Url, why: str) -> FetchError:
 
 
 def _unreachable(url: Url, why: str, proxy: Proxy | None, *, is_refused: bool) -> FetchError:
-    """Return the error of a connection that was not made; a proxy may have refused it."""
+    """Return the error of a missing connection; a proxy may have refused it."""
     if (found := explain_certificate(why)) is not None:
         return FetchError("ConnectionFailed", f"{url.server} cannot be reached: {found[0]}. {found[1]}")
     if proxy is not None and is_refused:

@@ -23,6 +23,10 @@ __all__ = ["Application", "start_server"]
 
 logger = logging.getLogger(__name__)
 
+NO_PATH = (
+    "a request was refused with 404: it is for none of the paths of webhooks here (%s); let the proxy pass one of "
+    "them, without a prefix. Further ones are not told"
+)
 UNKNOWN = Answer({"error": "no webhook has this path"}, 404)
 
 
@@ -38,30 +42,20 @@ class Application:
         scope = to_origin_form(scope)
         request = Request(scope, receive)
         respond = self._paths.get(scope["path"])
-        if respond is None:
-            self._tell_unknown()
+        if respond is None and not self._has_told:  # without a word of a stranger
+            self._has_told = True
+            logger.warning(NO_PATH, " and ".join(sorted(self._paths)))
         try:
             answer = await respond(request) if respond else UNKNOWN
         except ClientDisconnect:
             return
         await JSONResponse(*answer)(scope, receive, send)
 
-    def _tell_unknown(self) -> None:
-        """Tell once of a request that is for no webhook, without a word of a stranger."""
-        if not self._has_told:
-            self._has_told = True
-            paths = " and ".join(sorted(self._paths))
-            logger.warning(
-                "a request was refused with 404: it is for none of the paths of webhooks here (%s); let the proxy pass "
-                "one of them, without a prefix. Further ones are not told",
-                paths,
-            )
-
 
 def to_origin_form(scope: Scope) -> Scope:
-    """Return a request with the path alone; the target of one that passed a proxy may be a whole address.
+    """Return a request with the path alone in place of a whole address, as proxies send it.
 
-    Its host then counts instead of the header `Host` (RFC 9112, 3.2.2).
+    The host of the address counts, and not the header `Host` (RFC 9112, 3.2.2).
     """
     if scope["path"].startswith("/"):
         return scope

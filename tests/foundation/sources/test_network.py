@@ -1,4 +1,4 @@
-"""Bundles in a company's network: through its proxy, with its certificates, and what goes wrong with them."""
+"""Bundles in a company's network: through its proxy, with its certificates, and their faults."""
 
 from __future__ import annotations
 
