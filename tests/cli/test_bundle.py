@@ -571,6 +571,16 @@ def test_what_is_missing_is_installed_for_real_and_then_there(environment: Path)
     assert in_environment(environment, "validate").stdout == "bundle.md: valid\n"
 
 
+def test_an_unreadable_proxy_is_told_without_its_password_and_pip_is_not_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("tools: [{module: tool-hammer, package: amplifier-module-tool-hammer}]\n")
+    monkeypatch.setenv("https_proxy", "http://ann:pw1#x@127.0.0.1:1")
+    code, _, err = run(capsys, "install", "--yes")
+    assert (code, "pw1" in err) == (exits.FAILED, False)
+    assert "amplifier: https_proxy is no address of a proxy that can be read. Write it as" in err
+
+
 def test_a_pip_that_fails_is_1_with_its_last_line(environment: Path) -> None:
     write("background_sessions: [{name: a, triggers: [{module: trigger-nobody, package: nobody-s}]}]\n")
     done = in_environment(environment, "install", "--yes")
