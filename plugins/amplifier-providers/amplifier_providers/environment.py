@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 _PROXIES = ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY")
 _CERTIFICATES = "SSL_CERT_FILE"
-
-try:
-    from amplifier_core.network import read_proxies
-except ModuleNotFoundError:  # the published kernel does not read them
-
-    def read_proxies() -> Any:  # type: ignore[misc]
-        """Leave the variables to the HTTP library."""
 
 
 def explain_environment(error: Exception) -> tuple[str, str] | None:
@@ -29,7 +21,11 @@ def explain_environment(error: Exception) -> tuple[str, str] | None:
         named = named or "the system's proxy"
         return f"a SOCKS proxy ({named}) needs a package", f"Run: pip install 'httpx[socks]', or unset {named}."
     try:
+        from amplifier_core.network import read_proxies
+
         read_proxies()
+    except ModuleNotFoundError:  # the published kernel does not read them
+        pass
     except ValueError as fault:
         return vars(fault)["problem"], f"{vars(fault)['remedy']}."
     name = "no_proxy" if os.environ.get("no_proxy") else "NO_PROXY"
