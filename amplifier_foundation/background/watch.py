@@ -303,7 +303,7 @@ class Watch:
     @property
     def is_settled(self) -> bool:
         """Whether nothing more is awaited of the trigger: it is stopped or caught up, or has a problem."""
-        return self.stopping or self.name in self.background.problems or self._is_caught_up
+        return self._is_ending or self.name in self.background.problems or self._is_caught_up
 
     @property
     def _is_caught_up(self) -> bool:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from amplifier_core.storage import SessionStore
 
     from ..background.lifecycle import Wish
+    from ..bundle import Bundle
     from ..operations.running import Verb
 
 logger = logging.getLogger(__name__)
@@ -44,18 +45,29 @@ def change_background_session(verb: Verb, name: str) -> list[Changed]:
     Those of this folder come first, then those of others, on this host and on others. A change of one of the bundle
     here holds from the next `up` on while nothing runs this folder. Raises `NothingRuns`, `NoSuchBackgroundSession`,
     `SessionConflict` for several to choose from, and the errors of a bundle here that cannot be loaded, where nothing
-    runs.
+    of that name runs elsewhere.
     """
+    from ..background.asking import NoSuchBackgroundSession, NothingRuns
     from ..sessions.lock import running_owner
     from ..sessions.storages import DEFAULT_STORAGE
 
     ctx = click.get_current_context()
-    is_before_up = running_owner(project_here()) is None
-    if is_before_up and (declared := run_async(_change_declared(ctx, verb, name))) is not None:
-        return [declared]
-    if storage_setting() != DEFAULT_STORAGE and (found := run_async(_change_shared(ctx, verb, name))) is not None:
-        return found
-    changed = change_here(verb, name, first=project_here())
+    broken: AmplifierError | None = None
+    if running_owner(project_here()) is None:
+        try:
+            bundle = run_async(_load_here(ctx))
+        except AmplifierError as error:  # the one that is meant may run elsewhere
+            bundle, broken = None, error
+        if bundle is not None and (declared := run_async(_change_declared(ctx, bundle, verb, name))) is not None:
+            return [declared]
+    try:
+        if storage_setting() != DEFAULT_STORAGE and (found := run_async(_change_shared(ctx, verb, name))) is not None:
+            return found
+        changed = change_here(verb, name, first=project_here())
+    except (NothingRuns, NoSuchBackgroundSession):
+        if broken is not None:
+            raise broken from None
+        raise
     run_async(_record(ctx, verb, lambda store: record_change(store, person(), verb, changed)))
     return changed
 
@@ -74,7 +86,15 @@ async def _change_shared(ctx: click.Context, verb: Verb, name: str) -> list[Chan
         return await running.change_background_session(store, person(), verb, name, first=project_here())
 
 
-async def _change_declared(ctx: click.Context, verb: Verb, name: str) -> Changed | None:
+async def _load_here(ctx: click.Context) -> Bundle | None:
+    """Return the bundle of this folder, if it has one. Raises the errors of one that cannot be loaded."""
+    try:
+        return await load_bundle_at(choose_bundle(None, read_settings_here()), plugins_of(ctx), runs=False)
+    except BundleNotFoundError:
+        return None
+
+
+async def _change_declared(ctx: click.Context, bundle: Bundle, verb: Verb, name: str) -> Changed | None:
     """Change a background session of the bundle of this folder before it is started.
 
     None without one of this name, or while a process runs it. Raises `SessionConflict` for a `restart`, a `pause` or
@@ -85,23 +105,14 @@ async def _change_declared(ctx: click.Context, verb: Verb, name: str) -> Changed
     from ..background.keys import queue_key
     from ..background.lifecycle import read_wish, save_wish
     from ..paths import project_of
-    from ..sessions.lock import running_owner, running_owners
+    from ..sessions.lock import running_owner
 
-    plugins = plugins_of(ctx)
-    try:
-        bundle = await load_bundle_at(choose_bundle(None, read_settings_here()), plugins, runs=False)
-    except BundleNotFoundError:
-        return None
-    except AmplifierError:
-        if running_owners():  # the one that is meant may run elsewhere
-            return None
-        raise
     project = project_of(bundle.base_path)
     queues = [queue_key(bundle.name, each.name) for each in bundle.background_sessions]
     queue = next((each for each in queues if name in (each, each.rpartition("/")[2])), None)
     if queue is None or running_owner(project) is not None:
         return None
-    async with use_inbox(plugins) as store:
+    async with use_inbox(plugins_of(ctx)) as store:
         shared = shared_store(store)
         if shared is not None and (project, queue) in await find_elsewhere(shared, queue):
             return None

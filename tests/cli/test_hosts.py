@@ -164,6 +164,12 @@ def test_a_person_sees_and_steers_all_hosts_from_any_of_them(site: Site) -> None
     assert site.states("office")["shop/clerk"] == "paused"
     for verb in ("resume", "restart", "stop", "start"):
         assert site.run("office", verb, "clerk").returncode == exits.OK
+    broken = site.folder / "broken"
+    broken.mkdir()
+    (broken / "bundle.md").write_text("---\nbundle:\n---\n")
+    for verb in ("pause", "resume", "stop", "start"):  # whatever is wrong with the bundle of the folder
+        assert site.run("office", verb, "clerk", folder="broken").returncode == exits.OK
+    assert "bundle.md:2:" in site.run("office", "stop", "clork", folder="broken").stderr
     wrong = site.run("office", "pause", "clork")
     assert wrong.returncode == exits.NOT_FOUND
 

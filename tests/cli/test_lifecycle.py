@@ -98,6 +98,14 @@ async def test_a_stopped_timer_has_no_next_fire(running: Any, say: Any) -> None:
     assert await next_fire()
 
 
+def test_once_ends_beside_one_that_is_stopped(background: Path, amplifier: Any) -> None:
+    assert invoke(["trigger", "fire", "asked", "--data", '{"what": "a"}']) == exits.OK
+    assert invoke(["stop", "asked"]) == exits.OK
+    assert amplifier("up", "--once").returncode == exits.OK
+    assert invoke(["start", "asked"]) == exits.OK
+    assert "You said: say a" in amplifier("up", "--once").stdout
+
+
 @pytest.mark.parametrize("state", ["degraded", "failed"])
 async def test_ps_ends_with_1_while_one_does_not_work(state: str, running: Any, say: Any) -> None:
     manager = running.up.manager
