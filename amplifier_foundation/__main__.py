@@ -21,7 +21,7 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 if next((each for each in sys.argv[1:] if not each.startswith("-")), "") == "up":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-STREAMS = "streams"
+STREAMS = "amplifier_streams"
 """The option `-X` of Python with the encoding of the terminal, where that is not UTF-8."""
 REMEDY = "pip uninstall amplifier-core && pip install --force-reinstall --no-deps amplifier"
 
@@ -55,10 +55,10 @@ class LateMetadata(ModuleType):
 
 def main() -> None:
     """Run the command line."""
-    if sys.getfilesystemencoding() != "utf-8":
+    if sys.getfilesystemencoding() != "utf-8" and is_command():
         restart_with_utf8()
-    if STREAMS in sys._xoptions:
-        read_as_locale(str(sys._xoptions[STREAMS]))
+    if isinstance(encoding := sys._xoptions.get(STREAMS), str):
+        read_as_locale(encoding)
     _open_closed_streams()
     if not _kernel_is_ours():
         raise SystemExit(
@@ -73,6 +73,14 @@ def main() -> None:
         command_line()
     finally:
         gc.freeze()  # else the last collection walks through every module: a fifth of the time of a short command
+
+
+def is_command() -> bool:
+    """Return whether this process is the command, and no program that calls `main` in the middle of its own work."""
+    before = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]
+    return bool(sys.executable) and (
+        before[-2:] == ["-m", "amplifier_foundation"] or os.path.basename(before[-1]) == "amplifier"  # noqa: PTH119
+    )
 
 
 def restart_with_utf8() -> None:

@@ -91,7 +91,7 @@ class Retention(Section):
     """Sessions of each background session kept at any age."""
     undo: Size = 0
     """Limit on the earlier contents of changed files in bytes: the oldest go first; 0: none are kept."""
-    prompts: int = Field(default=0, ge=0)
+    prompts: int = Field(default=0, ge=0, le=1_000_000)
     """Lines typed in conversations that are kept for the next ones; 0: none, only your own settings count."""
 
     @field_validator("sessions", mode="before")

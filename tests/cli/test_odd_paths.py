@@ -93,6 +93,24 @@ def test_a_folder_is_one_project_in_every_locale(cologne: Path, home: Path) -> N
     assert f"Watching {cologne}" in (home / "logs" / "up.log").read_text(encoding="utf-8")
 
 
+def test_a_program_that_calls_the_command_line_runs_once_in_every_locale(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "wrap.py").write_text(
+        'print("begun", flush=True)\nfrom amplifier_foundation.__main__ import main\nmain()\n', encoding="utf-8"
+    )
+    code = "from amplifier_foundation.__main__ import main\nimport sys\nsys.argv = ['amplifier', '--version']\nmain()\n"
+    for program, given in ((["wrap.py", "--version"], ""), (["-"], code)):
+        done = subprocess.run(
+            [sys.executable, *program],
+            cwd=tmp_path,
+            env={**os.environ, **ASCII},
+            input=given,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert (done.stdout.count("begun"), done.stdout.count("amplifier 0.")) == (0 if given else 1, 1)
+
+
 def test_a_terminal_that_is_not_utf_8_types_and_shows_text_in_its_own_encoding(
     cologne: Path, latin: dict[str, str]
 ) -> None:
