@@ -38,7 +38,11 @@ def fold_text(text: str) -> str:
 
     An `ü` of macOS, in two characters, is that of a keyboard, and a wide digit is a digit. Accents count.
     """
-    return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+    return (
+        text.lower()
+        if text.isascii()
+        else unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    )
 
 
 def fold_words(text: str) -> str:

@@ -19,7 +19,11 @@ def read_age(ctx: click.Context, option: click.Parameter, text: str | None) -> t
         return age(text)
     except ValueError as error:
         reason = str(error)
+    now = datetime.now(UTC)
     try:
-        return min(datetime.now(UTC) - read_time(text), timedelta(seconds=LONGEST))
-    except ValueError:
-        raise click.BadParameter(f"{reason}, or a date such as {datetime.now(UTC):%Y-%m-%d}") from None
+        since = now - read_time(text)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(f"{reason}, or a date such as {now:%Y-%m-%d}") from None
+    if since < timedelta(0):
+        raise click.BadParameter(f"{text} is in the future; a time without a zone is in UTC")
+    return min(since, timedelta(seconds=LONGEST))

@@ -37,7 +37,7 @@ POLL = 0.3
 @click.command(epilog="Example: amplifier logs -f reviewer --since 1h")
 @click.argument("name", required=False, shell_complete=complete_background_sessions)
 @click.option("-f", "--follow", is_flag=True, help="Wait for new events, until Ctrl-C.")
-@click.option("--since", metavar="AGE", callback=read_age, help="Show this much of the past: 1h30m, 7d, or a date.")
+@click.option("--since", metavar="AGE", callback=read_age, help="Show the past: 1h30m, 7d, or a date (UTC).")
 @click.option(
     "-n", "--lines", type=click.IntRange(0, 10**9), help=f"At most so many. [default: {LINES}; all with --since]"
 )

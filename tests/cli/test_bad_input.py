@@ -369,18 +369,18 @@ def test_bytes_of_a_prompt_that_are_not_utf_8_are_told(command: list[str | bytes
 
 
 @pytest.mark.parametrize("command", [["run"], ["run", "-"], ["run", "read"]])
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
 def test_the_mark_at_the_begin_of_a_text_is_no_part_of_it(command: list[str], encoding: str) -> None:
     write(HEAD + "providers: [{module: provider-playbook, config: {otherwise: {say: '{prompt}'}}}]\n---\nHear.\n")
     ran = subprocess.run(
-        [sys.executable, "-m", "amplifier_foundation", *command],
+        [sys.executable, "-m", "amplifier_foundation", *command, "--json"],
         input="h\u00e9 \u65e5\r\n\u0d0a".encode(encoding),
         env={**os.environ, "LC_ALL": "POSIX", "AMPLIFIER_TRUST": "1"},
         capture_output=True,
         check=False,
     )
-    heard = ran.stdout.decode().replace("\r\n", "\n")
-    assert (ran.returncode, "\ufeff" in heard, "h\u00e9 \u65e5\n\u0d0a" in heard) == (exits.OK, False, True)
+    heard = json.loads(ran.stdout)["data"]["output"]
+    assert (ran.returncode, "\ufeff" in heard, "h\u00e9 \u65e5\r\n\u0d0a" in heard) == (exits.OK, False, True)
     assert b"not UTF-8" not in ran.stderr
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import stat
 import sys
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE
 from io import TextIOWrapper
 from os import fstat
 
@@ -43,7 +43,7 @@ def read_prompt(prompt: str | None, *, may_be_empty: bool = False) -> str | None
 def _read_stdin() -> str:
     if not isinstance(sys.stdin, TextIOWrapper):
         return _decode_text(sys.stdin.read())
-    return _decode(sys.stdin.buffer.read()).replace("\r\n", "\n").replace("\r", "\n")
+    return _decode(sys.stdin.buffer.read())
 
 
 def _decode_text(said: str) -> str:
@@ -55,8 +55,9 @@ def _decode_text(said: str) -> str:
 
 
 def _decode(raw: bytes, *, is_cut: bool = False) -> str:
-    """Return UTF-8, or UTF-16 with its mark, as text without the mark; other bytes are replaced, and that is told."""
-    encoding = "utf-16" if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig"
+    """Return UTF-8, or UTF-16 or UTF-32 with its mark, as text without the mark; other bytes are replaced and told."""
+    marks = {"utf-32": (BOM_UTF32_LE, BOM_UTF32_BE), "utf-16": (BOM_UTF16_LE, BOM_UTF16_BE)}  # one begins as another
+    encoding = next((name for name, both in marks.items() if raw.startswith(both)), "utf-8-sig")
     try:
         return raw.decode(encoding, "ignore" if is_cut else "strict")
     except UnicodeDecodeError:

@@ -37,7 +37,7 @@ STATUSES = ("running", "waiting", "completed", "failed", "interrupted", "cancell
 @click.option("-s", "--status", "statuses", multiple=True, type=click.Choice(STATUSES), help="Only these; repeatable.")
 @click.option("--name", metavar="TEXT", default="", help="Only with this in the name or the id.")
 @click.option("--search", metavar="TEXT", default="", help="Only with this in a message, the name or the id.")
-@click.option("--since", metavar="AGE", callback=read_age, help="Only those changed since: 1h30m, 7d, or a date.")
+@click.option("--since", metavar="AGE", callback=read_age, help="Those changed since: 1h30m, 7d, or a date (UTC).")
 @click.option(
     "-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 10**9), help="Show at most so many."
 )

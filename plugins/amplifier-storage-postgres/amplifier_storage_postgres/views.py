@@ -63,6 +63,7 @@ _BELOW = f"""{LISTED} WHERE id IN (
     ) AND coalesce(fork_of, parent_id) = ANY (%(above)s) ORDER BY id LIMIT %(limit)s"""  # no index has `fork_of`
 
 _TEXTS = "name || chr(10) || session_id || chr(10) || bundle"
+_NORMAL = f"CASE current_setting('server_encoding') WHEN 'UTF8' THEN normalize({_TEXTS}, NFKC) ELSE {_TEXTS} END"
 _ALL = {"project": None, "queue": None, "states": None}
 
 
@@ -105,7 +106,7 @@ def session_page(
     where += ["status = ANY (%(statuses)s)"] if "statuses" in wanted else []
     if text.isascii():
         values["text"] = escape(text).lower()
-        where += [f"strpos(lower(normalize({_TEXTS}, NFKC)), %(text)s) > 0"] if text else []
+        where += [f"strpos(lower({_NORMAL}), %(text)s) > 0"] if text else []
         query = f"{LISTED} WHERE {' AND '.join(where)} ORDER BY updated DESC, id DESC LIMIT %(limit)s"
         return listed(pool, projects, query, values)
     folded = fold_text(text)

@@ -14,11 +14,12 @@ from amplifier_core.errors import SessionConflict, StoreDamaged
 from amplifier_core.events import SessionEvent
 from amplifier_core.storage import Admission, SessionRecord
 from amplifier_core.triggers import TriggerEvent, TriggerType
-from amplifier_storage_postgres import administer_postgres
+from amplifier_storage_postgres import administer_postgres, open_postgres
 
 if TYPE_CHECKING:
     from amplifier_core.transcript import Message
     from amplifier_storage_postgres.store import PostgresStore
+    from tests.postgres import Postgres
 
 ODD = "\0 \x1a001a \udce9 🙂 %s {} @. \\ ' \""
 
@@ -34,6 +35,18 @@ async def _history(store: PostgresStore, session_id: str, count: int) -> list[Me
     await store.create(SessionRecord(session_id))
     await store.append(session_id, messages, at=0)
     return messages
+
+
+async def test_sessions_are_found_in_a_database_that_is_not_utf_8(postgres: Postgres) -> None:
+    name = "latin"
+    postgres.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'")
+    store = open_postgres({"dsn": postgres.dsn(name)})
+    try:
+        await store.create(SessionRecord("s", name="Hello"))
+        assert [each.session_id for each in await store.session_page(text="hello")] == ["s"]
+    finally:
+        await store.close()
+        postgres.drop(name)
 
 
 async def test_any_text_is_kept_everywhere(store: PostgresStore) -> None:

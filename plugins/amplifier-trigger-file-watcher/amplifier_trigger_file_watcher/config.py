@@ -9,14 +9,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from .patterns import translate
 
-_BACKSLASH = re.compile(r"(?<!\\)(?:\\\\)*(?:\\[^][*?!# \\]|(?<=\w)\\[*?])")
-"""One that escapes nothing, or stands behind a name, where Windows parts folders by it."""
+_CLASS = re.compile(r"(?<!\\)\[[^]]*\]")
+_BACKSLASH = re.compile(r"(?<!\\)(?:\\\\)*(?:\\[^\W_]|(?<=\w)\\[*?])")
+"""One before a letter or a digit, which needs none, or between a name and `*`: Windows parts folders by it."""
 
 
 def _check_patterns(lines: list[str]) -> list[str]:
     for line in lines:
         translate(line)
-        if _BACKSLASH.search(line):
+        if _BACKSLASH.search(_CLASS.sub("", line)):
             raise ValueError(f"{line!r} has a backslash between folders; write / there, and [*] for a * in a name")
     return lines
 

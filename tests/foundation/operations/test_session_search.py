@@ -108,6 +108,13 @@ async def test_a_letter_is_found_however_it_is_written(store: SqliteStore, writt
     assert [each.session_id for each in await find_sessions(store, Wanted(name=part), 10)] == ["named"]
 
 
+async def test_a_letter_with_several_marks_is_found_by_its_capital(store: SqliteStore) -> None:
+    name = "\u0390ota"
+    await store.create(SessionRecord("named", project="/p", name=name))
+    for part in (name, name.upper()):
+        assert [each.session_id for each in await find_sessions(store, Wanted(name=part), 10)] == ["named"]
+
+
 async def test_a_search_since_a_time_in_an_empty_store_without_pages_finds_nothing() -> None:
     store = SessionStorageAdapter(Small())
     assert not isinstance(store, StoreViews)
