@@ -39,6 +39,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+class ChangedBeforeUp(Changed):
+    """One that nothing runs: the change holds from its next start on."""
+
+    __slots__ = ()
+
+
 def change_background_session(verb: Verb, name: str) -> list[Changed]:
     """Change the background session of that name, queue or id; return the changed ones.
 
@@ -125,7 +131,7 @@ async def _change_declared(ctx: click.Context, bundle: Bundle, verb: Verb, name:
             raise SessionConflict(name, f"{queue} is not paused, and nothing runs it. Start it with: amplifier up")
         wishes: dict[str, Wish] = {"pause": "paused", "stop": "stopped"}
         await save_wish(store, project, queue, wishes.get(verb, "running"))
-        changed = Changed(project, queue, is_run=False)
+        changed = ChangedBeforeUp(project, queue)
         await record_change(store, person(), verb, [changed])
     return changed
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .changing import change_background_session
+from .changing import ChangedBeforeUp, change_background_session
 from .completing import complete_background_sessions
 
 if TYPE_CHECKING:
@@ -52,5 +52,6 @@ def resume(name: str) -> None:
 
 def _change(verb: Verb, name: str, result: str) -> None:
     for changed in change_background_session(verb, name):
-        told = result if changed.is_run or verb != "start" else "starts with the next: amplifier up"
+        is_later = verb == "start" and isinstance(changed, ChangedBeforeUp)
+        told = "starts with the next: amplifier up" if is_later else result
         click.echo(f"{changed.queue} {told}", err=True)

@@ -37,8 +37,6 @@ class Changed(NamedTuple):
 
     project: str | None
     queue: str
-    is_run: bool = True
-    """Whether something runs it; else the change holds from its next start on."""
 
 
 def list_running(owner: Mapping[str, Any]) -> list[Running]:

@@ -270,7 +270,7 @@ def test_what_is_old_is_told_by_the_clock_of_the_database(site: Site) -> None:
     assert len(site.data("office", "session", "list", "--all", "--since", "1h")) == 3
     assert "clerk" in site.run("office", "logs", "--since", "1h").stdout
     pruned = site.data("office", "session", "prune", "--older-than", "7d", "--all", "--yes")
-    assert pruned == {"deleted": False, "sessions": []}
+    assert pruned == {"deleted": False, "sessions": [], "deliveries": 0, "events": 0}
     [asked] = site.data("office", "approvals", "list")
     site.start("web1", "up")
     site.until(lambda: site.states("office")["shop/clerk"] == "running")
