@@ -40,7 +40,9 @@ async def delete(ctx: click.Context, session_ids: tuple[str, ...], yes: bool, fo
     """Delete sessions; their forks keep the shared messages.
 
     Their answers and errors in the log of events go at once, and so does the data of their first events. A background
-    session still wakes on an event in the log, without these texts.
+    session still wakes on an event in the log, without these texts. While another process reads or writes the
+    store, SQLite's log beside it (amplifier.db-wal) may keep what is deleted, until a later deletion or until all such
+    processes end.
 
     Events by the tool `emit`, issues, notes, logs/up.log, and acts of people, with names of sessions, stay. Dead
     letters stay until `trigger drop`, and 30 days more. `session prune --older-than 1h --all` deletes old events and

@@ -51,7 +51,7 @@ async def purge(writer: Writer, reader: Reader, before: int, event_bytes: int) -
         values = {"before": before, "first": first, "old": old}
         while True:
             begun = perf_counter()
-            count = await writer.run(partial(purge_some, table=table, values=values))
+            count = await writer.run(partial(purge_some, table=table, values=values), erases=True)
             counts[table] += count
             if count < STEP:
                 break

@@ -129,7 +129,7 @@ class SqliteStore(SqliteDocuments, SqliteViews):
     async def delete(self, session_id: str) -> None:
         """Delete a session and its unshared messages."""
         validate_session_id(session_id)
-        await self._writer.run(lambda db: sessions.delete(db, session_id))
+        await self._writer.run(lambda db: sessions.delete(db, session_id), erases=True)
 
     async def examine(self, session_id: str) -> list[Finding]:
         """Read the whole session and return its faults. Raises `StoreDamaged` for a damaged record."""

@@ -3,7 +3,7 @@
 A short job that waits alone is carried out in its event loop while the disk is quick: nobody else has to wait for it
 there, and it takes half of the time. What does not succeed at once is left to the thread: it waits for other processes,
 repairs indexes, and tells what is wrong. A loop leaves the log to the thread too, which has the first job and folds it
-into the file.
+into the file. What is deleted is overwritten in the file, but stays in the log: the thread ends the log after deletions.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import threading
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from queue import SimpleQueue
-from time import perf_counter
+from queue import Empty, SimpleQueue
+from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from amplifier_core.disk_pace import DiskPace, is_short
@@ -43,6 +43,8 @@ Attempt: TypeAlias = "Callable[[Work], Outcome]"
 
 IN_A_ROW = 32
 """Jobs carried out in event loops, at most, until the thread has one, and folds a long log into the file."""
+ERASE_AFTER = 1.0
+"""Seconds from a deletion to the end of the log that has the deleted texts: one for all deletions within them."""
 
 
 class Job(NamedTuple):
@@ -52,6 +54,7 @@ class Job(NamedTuple):
     future: AnyFuture
     loop: Loop
     is_short: bool = False
+    erases: bool = False
 
 
 class HalfDone(Exception):
@@ -75,6 +78,8 @@ class Writer:
         self._closed = False
         self._is_repaired = False
         self._pace = DiskPace()
+        self._erased: float | None = None
+        """When texts were deleted that may be in the log, or the last attempt to end it was made (monotonic)."""
         self._left_to_loop = 0  # whatever little this process writes, it folds a log that others left
         self._in_use = threading.Lock()  # the connection and the order of jobs; held for good once it is closed
         self.committed: Callable[[], None] | None = None
@@ -97,17 +102,20 @@ class Writer:
         self._put(Job(work, future, None))
         return future
 
-    async def run(self, work: Callable[[sqlite3.Connection], T], values: Iterable[object] | None = None) -> T:
+    async def run(
+        self, work: Callable[[sqlite3.Connection], T], values: Iterable[object] | None = None, *, erases: bool = False
+    ) -> T:
         """Do as `submit` does, and wait; a cancelled caller does not learn the result.
 
-        Work on a few rows, with these short `values`, is carried out in this event loop while the disk is quick.
+        Work on a few rows, with these short `values`, is carried out in this event loop while the disk is quick. After
+        work that `erases` texts, and has no `values`, the log is ended: soon, or when this is closed.
         """
         import asyncio  # not at import: reads need none
 
         loop = asyncio.get_running_loop()
         watch_calls(loop)
         future: asyncio.Future[T] = loop.create_future()
-        self._put(Job(work, future, loop, is_short=values is not None and is_short(values)))
+        self._put(Job(work, future, loop, is_short=values is not None and is_short(values), erases=erases))
         return await future
 
     def read_idle(self, query: Callable[[sqlite3.Connection], T]) -> T | None:
@@ -204,12 +212,18 @@ class Writer:
     def _run(self) -> None:
         while self._carry_out_waiting():
             pass
+        if self._erased is not None:
+            self._end_log()
         self._in_use.acquire()
         self._db.close()
 
     def _carry_out_waiting(self) -> bool:
         """Wait for a call and carry out all waiting jobs; return whether more can come."""
-        self._calls.get()
+        try:
+            self._calls.get(timeout=None if self._erased is None else ERASE_AFTER)
+        except Empty:
+            self._end_log()
+            return True
         with self._in_use:
             with self._lock:
                 batch, self._jobs, is_open = self._jobs, [], not self._closed
@@ -222,7 +236,24 @@ class Writer:
         if batch:
             _notify(batch, outcomes)
             self._follow_up()
+        if self._erased is not None and monotonic() - self._erased >= ERASE_AFTER:
+            self._end_log()
+        elif self._erased is None and any(job.erases for job in batch):
+            self._erased = monotonic()
         return is_open
+
+    def _end_log(self) -> None:
+        """Fold the log into the file and cut it to nothing.
+
+        Nobody waits for it: while another connection reads or writes, the log stays until the next attempt.
+        """
+        self._erased = monotonic()
+        with self._in_use, suppress(sqlite3.Error):
+            self._db.hurry(True)
+            self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # the long part, during which others write
+            [(is_busy, _, _)] = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            if not is_busy:
+                self._erased = None
 
     def _follow_up(self) -> None:
         """Tell of a commit, and make room for the next one."""
