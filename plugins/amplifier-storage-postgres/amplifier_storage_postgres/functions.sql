@@ -152,17 +152,32 @@ BEGIN
     RETURN 'true';
 END $$;
 
--- The client has read the rows, and gives their new texts. Each is found by its number, however long the log is.
+-- Whether an event or a finished delivery of a session is there that the client has not read. Events get their numbers
+-- in the order in which they are stored. Programs of version 5 and before do not ask.
+CREATE OR REPLACE FUNCTION @.has_unread_texts(a jsonb) RETURNS boolean LANGUAGE sql AS $$
+    SELECT a ? 'last_event' AND (EXISTS (
+        SELECT 1 FROM @.events e WHERE left(e.source_session_id, 200) = left(a ->> 'session_id', 200)
+            AND e.source_session_id = a ->> 'session_id' AND e.sequence > (a ->> 'last_event')::bigint
+    ) OR EXISTS (
+        SELECT 1 FROM @.deliveries d WHERE d.session_id = a ->> 'session_id' AND d.state IN ('done', 'refused', 'skipped')
+            AND d.id NOT IN (SELECT (x ->> 0)::bigint FROM jsonb_array_elements(a -> 'deliveries') x)
+    ))
+$$;
+
+-- The client has read the rows, and gives their new texts, null for damaged ones, which stay. Each is found by its
+-- number, however long the log is.
 CREATE OR REPLACE FUNCTION @.forget_texts(a jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE its_number bigint; new_text text;
 BEGIN
     FOR its_number, new_text IN SELECT (x ->> 0)::bigint, x ->> 1 FROM jsonb_array_elements(a -> 'deliveries') x
-        ORDER BY 1
+        WHERE x ->> 1 IS NOT NULL ORDER BY 1
     LOOP
         UPDATE @.deliveries d SET event = new_text WHERE d.id = its_number AND d.session_id = a ->> 'session_id'
             AND d.state IN ('done', 'refused', 'skipped');
     END LOOP;
-    FOR its_number, new_text IN SELECT (x ->> 0)::bigint, x ->> 1 FROM jsonb_array_elements(a -> 'events') x LOOP
+    FOR its_number, new_text IN SELECT (x ->> 0)::bigint, x ->> 1 FROM jsonb_array_elements(a -> 'events') x
+        WHERE x ->> 1 IS NOT NULL
+    LOOP
         UPDATE @.events e SET data = new_text WHERE e.sequence = its_number;
     END LOOP;
 END $$;
@@ -676,8 +691,10 @@ BEGIN
         WHEN 'make_due' THEN outcome := @.make_due(a);
         WHEN 'adopt' THEN outcome := @.adopt(a);
         WHEN 'delete' THEN
-            PERFORM @.forget_texts(a);
-            outcome := @.delete_session(a ->> 'session_id');
+            IF NOT @.has_unread_texts(a) THEN
+                PERFORM @.forget_texts(a);
+                outcome := @.delete_session(a ->> 'session_id');
+            END IF;
         WHEN 'repair' THEN outcome := @.repair_session(a);
         WHEN 'purge' THEN outcome := @.purge((a ->> 'before')::bigint, (a ->> 'event_bytes')::bigint);
     END CASE;

@@ -98,19 +98,23 @@ def read(pool: Pool, session_id: str, start: int, stop: int | None) -> list[Mess
     return messages
 
 
-def emptied(pool: Pool, session_id: str) -> dict[str, list[tuple[int, str]]]:
-    """Return the events and finished deliveries of a session as its deletion leaves them.
+def emptied(pool: Pool, session_id: str) -> dict[str, Any]:
+    """Return the events and finished deliveries of a session as its deletion leaves them, and the last event's number.
 
-    Each is its number and the new JSON; damaged JSON is left out.
+    Each is its number and the new JSON, None for damaged JSON.
     """
 
-    def change(rows: str, empty: Callable[[Any], Any]) -> Iterator[tuple[int, str]]:
+    def change(rows: str, empty: Callable[[Any], Any]) -> Iterator[tuple[int, str | None]]:
         for number, column in pool.read(rows, {"id": session_id}):
+            new = None
             with suppress(ValueError, AttributeError):
-                yield number, dumps(empty(loads(column)))
+                new = dumps(empty(loads(column)))
+            yield number, new
 
+    events = list(change(_ITS_EVENTS, empty_texts))
     return {
-        "events": list(change(_ITS_EVENTS, empty_texts)),
+        "events": events,
+        "last_event": max((sequence for sequence, _ in events), default=0),
         "deliveries": list(change(_ITS_DELIVERIES, lambda event: {**event, "data": DELETED})),
     }
 

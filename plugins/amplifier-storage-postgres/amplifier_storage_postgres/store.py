@@ -83,8 +83,10 @@ class PostgresStore(PostgresInbox, PostgresDocuments, PostgresHosts, PostgresVie
     async def delete(self, session_id: str) -> None:
         """Delete a session, its unshared messages, and its texts in the log and in finished deliveries."""
         validate_session_id(session_id)
-        texts = await self._runner.read(sessions.emptied, session_id)
-        await self._runner.write("delete", self._fenced({"session_id": session_id, **texts}))
+        is_deleted = None
+        while is_deleted is None:  # else a text has come since the others were read
+            texts = await self._runner.read(sessions.emptied, session_id)
+            is_deleted = await self._runner.write("delete", self._fenced({"session_id": session_id, **texts}))
 
     async def get(self, session_id: str) -> SessionRecord:
         """Return the record."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,11 @@ from amplifier_core.errors import SessionConflict, StoreDamaged
 from amplifier_core.events import SessionEvent
 from amplifier_core.storage import Admission, SessionRecord
 from amplifier_core.triggers import TriggerEvent, TriggerType
-from amplifier_storage_postgres import administer_postgres, open_postgres
+from amplifier_storage_postgres import administer_postgres, open_postgres, sessions
 
 if TYPE_CHECKING:
     from amplifier_core.transcript import Message
+    from amplifier_storage_postgres.connections import Pool
     from amplifier_storage_postgres.store import PostgresStore
     from tests.postgres import Postgres
 
@@ -150,6 +152,51 @@ async def test_a_damaged_link_or_document_is_an_error(store: PostgresStore, dsn:
         await store.document("/p", "things", "a")
     places = [fault.where.split(",")[0] for fault in administer_postgres({"dsn": dsn}).check()]
     assert places[:2] == ["histories", "documents"]
+
+
+@pytest.mark.parametrize("late", ["event", "delivery"])
+async def test_a_text_that_comes_while_its_session_is_deleted_goes_as_well(
+    store: PostgresStore, dsn: str, monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    """Also beside a damaged row, which stays as it is."""
+    await _history(store, "s", 1)
+    told = SessionEvent("session:completed", {"output": "secret"}, "s")
+    await store.emit(told)
+    await store.enqueue("/p", "queue", "t", TriggerEvent(TriggerType.CUSTOM, "x", data={"text": "secret"}))
+    claimed = await store.claim("/p", "queue", owner="o", lease=60, session_id="s")
+    assert claimed is not None
+    _damage(dsn, "UPDATE amplifier.events SET data = '{'")
+    reads = []
+
+    async def write_late() -> None:
+        other = open_postgres({"dsn": dsn})
+        await (other.emit(told) if late == "event" else other.commit(claimed))
+        await other.close()
+
+    def read_then_write(pool: Pool, session_id: str) -> dict[str, Any]:
+        reads.append(emptied(pool, session_id))
+        if len(reads) == 1:
+            asyncio.run(write_late())
+        return reads[-1]
+
+    emptied = sessions.emptied
+    monkeypatch.setattr(sessions, "emptied", read_then_write)
+    await store.delete("s")
+    rows = await store._runner.rows(
+        "SELECT data FROM @.events UNION ALL SELECT event FROM @.deliveries WHERE state = 'done'"
+    )
+    assert ("{",) in rows
+    assert len(rows) == 2
+    assert "secret" not in str(rows)
+    assert len(reads) == 2
+
+
+async def test_a_program_of_an_earlier_version_still_deletes(store: PostgresStore) -> None:
+    """It gives no texts, or not all of them, and does not ask again."""
+    await _history(store, "s", 1)
+    await store.emit(SessionEvent("session:completed", {"output": "told"}, "s"))
+    await store._runner.write("delete", {"session_id": "s"})
+    assert await store.sessions() == []
 
 
 async def test_a_repair_that_a_writer_overtakes_is_a_conflict(store: PostgresStore) -> None:
