@@ -3,7 +3,7 @@
 A short job that waits alone is carried out in its event loop while the disk is quick: nobody else has to wait for it
 there, and it takes half of the time. What does not succeed at once is left to the thread: it waits for other processes,
 repairs indexes, and tells what is wrong. A loop leaves the log to the thread too, which has the first job and folds it
-into the file. What is deleted is overwritten in the file, but stays in the log: the thread ends the log after deletions.
+into the file. What is deleted is overwritten in the file, but stays in the log, which the thread ends after deletions.
 """
 
 from __future__ import annotations
