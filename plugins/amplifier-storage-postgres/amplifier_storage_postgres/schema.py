@@ -16,7 +16,7 @@ from .known_stores import remember, require_known
 if TYPE_CHECKING:
     from .connections import Pool, TimedConnection
 
-MIGRATIONS = ("version1.sql", "version2.sql", "version3.sql", "version4.sql", "version5.sql", "version6.sql")
+MIGRATIONS = ("version1.sql", "version2.sql", "version3.sql", "version4.sql", "version5.sql")
 """The n-th brings tables of version n - 1 to version n. Released ones are never changed.
 
 Functions are made anew with each version: a change of `functions.sql` is a version, too, perhaps without a table.
