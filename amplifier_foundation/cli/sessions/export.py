@@ -59,16 +59,19 @@ async def export(ctx: click.Context, session_id: str, kind: str, output: Path | 
 def write_private(path: Path, text: str) -> None:
     """Write a file readable by its owner alone, an existing one too; pipes and devices stay as they are.
 
-    Raises `click.UsageError` when it cannot be written.
+    A file that stays open to others, as one of another user, is warned of. Raises `click.UsageError` when it cannot be
+    written.
     """
     import os
-    import stat
+
+    from amplifier_core.utils.private_files import close_to_others
 
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
-            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                os.fchmod(file.fileno(), 0o600)  # before anything is in it
-                file.truncate()
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            is_private = close_to_others(file.fileno())  # before anything is in it
             file.write(text)
     except OSError as error:
         raise click.UsageError(f"{path} cannot be written: {error.strerror}") from error
+    if not is_private:
+        remedy = "Write into a private folder to keep it to yourself"
+        click.echo(f"amplifier: {path} stays open to others: its mode cannot be changed. {remedy}", err=True)

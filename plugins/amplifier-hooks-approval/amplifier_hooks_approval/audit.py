@@ -38,7 +38,7 @@ class Audit:
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                os.fchmod(descriptor, 0o600)  # it may be there already
+                _close_to_others(descriptor)  # it may be there already
                 os.write(descriptor, json.dumps(line, default=str).encode() + b"\n")
             finally:
                 os.close(descriptor)
@@ -46,6 +46,14 @@ class Audit:
             if not self._is_reported:
                 self._is_reported = True
                 logger.warning("hooks-approval: the audit %s cannot be written: %s", self._file, error)
+
+
+def _close_to_others(descriptor: int) -> None:
+    try:
+        from amplifier_core.utils.private_files import close_to_others
+    except ModuleNotFoundError:  # another kernel has none
+        return
+    close_to_others(descriptor)
 
 
 def _redact(text: str) -> str:

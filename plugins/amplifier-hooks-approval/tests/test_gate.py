@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from amplifier_core import AmplifierSession, ApprovalRequest, ApprovalResponse, 
 from amplifier_core.permissions import PermissionGate, Policy, parse_permissions
 from amplifier_core.testing import MockTool
 from amplifier_hooks_approval import mount
+from amplifier_hooks_approval.audit import Audit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -213,6 +215,24 @@ async def test_the_audit_has_a_private_line_for_each_question_and_answer(tmp_pat
     ]
     assert "sk-1234567890" not in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+async def test_an_audit_leaves_the_mode_of_a_pipe_and_of_a_file_of_another_user(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "pipe").chmod(0o666)
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    await Audit(str(tmp_path / "pipe"), "s").write("approval:denied", {})
+    assert json.loads(os.read(reader, 10_000))["event"] == "approval:denied"
+    os.close(reader)
+    assert (tmp_path / "pipe").stat().st_mode & 0o777 == 0o666
+    if os.geteuid() == 0:
+        foreign = tmp_path / "foreign"
+        foreign.touch()
+        os.chown(foreign, 1, 1234)
+        foreign.chmod(0o622)
+        await Audit(str(foreign), "s").write("approval:denied", {})
+        assert json.loads(foreign.read_text())["session_id"] == "s"
+        assert foreign.stat().st_mode & 0o777 == 0o622
 
 
 async def test_an_audit_that_cannot_be_written_is_reported_and_stops_nothing(

@@ -23,8 +23,8 @@ _ATTEMPTS = 100
 class RotatingFile:
     """The file `path`, and the full ones beside it: `path.1` is the newest of `keep`.
 
-    Files are private (0600), and so are new folders (0700). A writer locks the file itself, so other processes wait
-    while it writes or rotates.
+    Files of the user are private (0600), and so are new folders (0700). A writer locks the file itself, so other
+    processes wait while it writes or rotates.
     """
 
     def __init__(self, path: Path, max_bytes: int, keep: int) -> None:
@@ -66,11 +66,12 @@ class RotatingFile:
                             folder.mkdir(0o700)
                 continue
             try:
-                mode = os.fstat(file).st_mode
-                if not stat.S_ISREG(mode):
+                found = os.fstat(file)
+                if not stat.S_ISREG(found.st_mode):
                     raise OSError(errno.EINVAL, "it is not a regular file")
-                if stat.S_IMODE(mode) != 0o600:
-                    os.fchmod(file, 0o600)
+                if found.st_mode & 0o077 and found.st_uid == os.geteuid():
+                    with suppress(OSError):  # some file systems change no modes
+                        os.fchmod(file, 0o600)
                 fcntl.flock(file, fcntl.LOCK_EX)
                 if self._has_name(file):
                     yield file

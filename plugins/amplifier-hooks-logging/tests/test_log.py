@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import stat
 from datetime import UTC, datetime
@@ -214,6 +215,16 @@ async def test_files_and_folders_are_their_owner_s_alone(session: Any, work: Pat
     assert [oct(stat.S_IMODE(path.stat().st_mode)) for path in paths] == ["0o755"] + [
         "0o600" if path.is_file() else "0o700" for path in paths[1:]
     ]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
+async def test_a_log_of_another_user_is_written_and_keeps_its_mode(session: Any, work: Path, read: Any) -> None:
+    log = work / "foreign.jsonl"
+    log.touch()
+    log.chmod(0o666)
+    os.chown(log, 1, 1)
+    await session(path="foreign.jsonl").execute("hello")
+    assert (len(read(log)) > 0, oct(stat.S_IMODE(log.stat().st_mode))) == (True, "0o666")
 
 
 @pytest.mark.parametrize(

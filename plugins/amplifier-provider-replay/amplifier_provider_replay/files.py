@@ -66,10 +66,12 @@ def make_safe(value: Any) -> Any:
 
 
 def append_line(path: Path, line: Mapping[str, Any]) -> None:
-    """Append one line to a file readable by its owner alone."""
+    """Append one line to a file; a new one, or one of the user, is made private. Raises `OSError`."""
+    from amplifier_core.utils.private_files import close_to_others
+
     text = json.dumps(line, ensure_ascii=False) + "\n"
     with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor
-        os.fchmod(file.fileno(), 0o600)  # it may be there already
+        close_to_others(file.fileno())  # it may be there already
         file.write(text)
 
 

@@ -138,6 +138,16 @@ def test_no_secret_is_in_a_recording_and_nobody_else_reads_it(project: Project) 
     assert file.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_pipe_with_a_recording_keeps_its_mode(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "pipe").chmod(0o666)
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    append_line(tmp_path / "pipe", {"type": "turn"})
+    assert json.loads(os.read(reader, 10_000)) == {"type": "turn"}
+    os.close(reader)
+    assert (tmp_path / "pipe").stat().st_mode & 0o777 == 0o666
+
+
 def test_another_prompt_is_an_error_with_both(project: Project) -> None:
     project.run("run", "--record", "rec", "go")
     project.write("You write files, and you are polite.")
