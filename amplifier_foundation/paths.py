@@ -24,6 +24,8 @@ _warned: set[Path] = set()
 """Data folders of users that root was warned of."""
 _own: set[Path] = set()
 """Data folders without files of others."""
+_REMOVABLE = ("settings.yaml", "skills", "commands", "cache")
+"""What of another user in the data folder may be removed: it is obeyed, and none of the user's work is lost."""
 
 
 @contextmanager
@@ -109,23 +111,45 @@ def make_private(folder: Path) -> Path:
 def require_own_files() -> None:
     """Raise `StoreUnavailable` for a file or folder of another user in the data folder: its files are obeyed.
 
-    Those of root are as good as the user's. Root may use the data folder of a user, with that user's files.
+    Those of root are as good as the user's, and so are those of the one owner that a mount shows for all: see
+    `is_mapped`. Root may use the data folder of a user, with that user's files.
     """
     home, user = data_home(), os.geteuid()
     if home in _own:
         return
     try:
         owners = {0, user, home.stat().st_uid} if user == 0 else {0, user}
-        with os.scandir(home) as entries:
-            found = {entry.path: entry.stat(follow_symlinks=False).st_uid for entry in entries}
+        found = _owners_in(home)
     except OSError:  # it is not made yet, or closed, which is told of what needs it
         return
-    for path, owner in sorted(found.items()):
-        if owner not in owners:
-            why = f"belongs to {_user(owner)}, and what others put there is not obeyed"
-            remedy = f"Remove it, as root if you may not, or set {_VARIABLE} to a folder of yours"
-            raise StoreUnavailable(path, f"{why}. {remedy}")
+    strange = min((path for path, owner in found.items() if owner not in owners), default=None)
+    if strange is not None and not is_mapped():
+        why = f"belongs to {_user(found[strange])}, and what others put there is not obeyed"
+        remove = "Remove it, as root if you may not, or set" if Path(strange).name in _REMOVABLE else "Set"
+        raise StoreUnavailable(strange, f"{why}. {remove} {_VARIABLE} to a folder of yours")
     _own.add(home)
+
+
+def is_mapped() -> bool:
+    """Return whether the data folder is on a mount that shows one other owner for all files, as NFS with `all_squash`.
+
+    The folder is closed to all but that owner (0700), and this user can list it: so the mount takes one for the other.
+    """
+    try:
+        home = data_home().stat()
+        is_closed_to_user = os.geteuid() not in (0, home.st_uid) and stat.S_IMODE(home.st_mode) == 0o700
+        return is_closed_to_user and {home.st_uid}.issuperset(_owners_in(data_home()).values())
+    except OSError:
+        return False
+
+
+def _owners_in(home: Path) -> dict[str, int]:
+    owners = {}
+    with os.scandir(home) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # a busy store makes and removes files
+                owners[entry.path] = entry.stat(follow_symlinks=False).st_uid
+    return owners
 
 
 def is_closed(error: BaseException) -> bool:

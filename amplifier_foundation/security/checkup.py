@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from amplifier_core.errors import AmplifierError, StoreError
 
-from ..paths import BUNDLE_FILES, data_home, own_remedy, unusable_error
+from ..paths import BUNDLE_FILES, data_home, is_mapped, own_remedy, unusable_error
 from .trust import VARIABLE, find_problem, is_checked
 
 if TYPE_CHECKING:
@@ -191,8 +191,9 @@ def check_files(folder: Path) -> Iterator[Finding]:
     opened = [path for path in private if _mode(path) & 0o077]
     obeyed = {*(folder / name for name in BUNDLE_FILES), folder, *settings_files(folder).values()}
     changeable = [path for path in sorted(obeyed) if _mode(path) & 0o022 and not _mode(path) & stat.S_ISVTX]
-    strange = [path for path in sorted(obeyed) if _owner(path) not in (None, 0, os.getuid())]
-    closed = [path for path in (home, *_list_below(home, 3)) if _owner(path) not in (None, os.getuid())]
+    mine = {None, os.getuid(), *([_owner(home)] if is_mapped() else [])}
+    strange = [path for path in sorted(obeyed) if _owner(path) not in {0, *mine}]
+    closed = [path for path in (home, *_list_below(home, 3)) if _owner(path) not in mine]
     for path in opened:
         yield Finding("files", "weak", f"{path} is open to others (mode {_mode(path):04o})", f"chmod go= {path}")
     for path in changeable:

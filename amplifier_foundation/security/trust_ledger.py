@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_core.errors import AmplifierError
 
-from ..paths import data_home, make_private
+from ..paths import data_home, is_mapped, make_private
 from .trust_files import Seen, read_seen, read_stamp
 
 if TYPE_CHECKING:
@@ -153,7 +153,8 @@ class Ledger:
             stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
             if self._read is not None and self._read[0] == stamp:
                 return self._read[1]
-            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
+            is_own = status.st_uid == os.getuid() or (self.folder == data_home() and is_mapped())
+            if not stat.S_ISREG(status.st_mode) or not is_own:
                 raise TrustUnreadable(self.file, "is not a file of this user")
             if status.st_mode & 0o077:
                 raise TrustUnreadable(self.file, f"is open to others (mode {stat.S_IMODE(status.st_mode):04o})")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from amplifier_core.errors import StoreUnavailable
 from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.documents.kept import Check, Kept
-from amplifier_foundation.paths import make_private, project_of, unusable_error
+from amplifier_foundation.paths import make_private, project_of, require_own_files, unusable_error
 from amplifier_foundation.sessions.lock import owner_lock
 from amplifier_foundation.settings import read_settings
 
@@ -25,12 +28,17 @@ pytestmark = [
 ]
 
 
-def as_user(*command: str) -> subprocess.CompletedProcess[str]:
+CLOSED = ("--bounding-set=-dac_override,-dac_read_search,-fowner,-sys_ptrace",)
+CAPABILITIES = ("--inh-caps=+dac_override", "--ambient-caps=+dac_override")
+SERVED = ("--reuid=1234", "--regid=1234", "--clear-groups", "--securebits=+no_setuid_fixup", *CAPABILITIES)
+"""Another user, whom the folder lets in nevertheless: `access` heeds the capability, too."""
+
+
+def as_user(*command: str, privileges: tuple[str, ...] = CLOSED) -> subprocess.CompletedProcess[str]:
     """Run a command, or `-c` some code, to which other users' files are closed."""
-    privileges = [str(SETPRIV), "--bounding-set=-dac_override,-dac_read_search,-sys_ptrace"]
     module = [] if command[0] == "-c" else ["-m", "amplifier_foundation"]
     return subprocess.run(
-        [*privileges, sys.executable, *module, *command],
+        [str(SETPRIV), *privileges, sys.executable, *module, *command],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -91,6 +99,69 @@ def test_what_another_user_put_into_the_data_folder_is_not_obeyed(
         assert (done.returncode, done.stdout) == (exits.TRY_AGAIN, "")
     assert "is not obeyed" in as_user("doctor", "--json").stdout
     assert planted.stat().st_uid == OTHER
+
+
+def test_files_of_another_user_are_found_while_others_vanish(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.mkdir(0o700)
+    for name in ("gone", "settings.yaml"):
+        (home / name).touch()
+    os.chown(home / "settings.yaml", OTHER, OTHER)
+    scandir = os.scandir
+
+    def scan_late(folder: Path) -> Any:
+        with scandir(folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+        (home / "gone").unlink()
+        return nullcontext(found)
+
+    monkeypatch.setattr(os, "scandir", scan_late)
+    with pytest.raises(StoreUnavailable, match="settings.yaml: belongs to"):
+        require_own_files()
+
+
+def test_a_private_data_folder_on_a_mount_with_one_owner_for_all_is_used(background: Path, home: Path) -> None:
+    for command in (("config", "set", "max_subprocess", "7"), ("trust", "--yes"), ("session", "list")):
+        assert as_user(*command).returncode == exits.OK
+
+    def as_served(*command: str) -> subprocess.CompletedProcess[str]:
+        for path in (home, *home.rglob("*")):  # as the mount shows what the last command made
+            os.chown(path, OTHER, OTHER)
+        return as_user(*command, privileges=SERVED)
+
+    assert as_served("config", "get", "max_subprocess").stdout == "7\n"
+    assert "belongs to" not in as_served("doctor", "--json").stdout
+    assert str(background.parent) in as_served("trust", "--list").stdout
+    done = as_served("session", "list")
+    assert (done.returncode, done.stderr.partition(" in ")[0]) == (exits.OK, "No sessions")
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755])
+def test_nobody_is_told_to_remove_a_store_of_another_user(mode: int, home: Path) -> None:
+    make_private(home)
+    for name in ("amplifier.db", "settings.yaml"):
+        (home / name).touch()
+        os.chown(home / name, OTHER, OTHER)
+    os.chown(home, *((OTHER, OTHER) if mode != 0o700 else (4321, 4321)))
+    home.chmod(mode)
+    done = as_user("config", "get", "max_subprocess", privileges=SERVED)
+    assert done.stderr.startswith(f"amplifier: {home}/amplifier.db: belongs to ")
+    assert done.stderr.endswith("is not obeyed. Set AMPLIFIER_HOME to a folder of yours\n")
+    assert done.returncode == exits.TRY_AGAIN
+
+
+@pytest.mark.parametrize("command", [("export", "last"), ("tree", "--format", "html")])
+def test_a_session_is_written_into_a_file_of_another_user_with_a_warning(
+    command: tuple[str, ...], background: Path, home: Path
+) -> None:
+    assert as_user("run", "hi").returncode == exits.OK
+    file = background.with_name("shared")
+    file.touch()
+    file.chmod(0o666)
+    os.chown(file, OTHER, OTHER)
+    done = as_user("session", *command, "-o", str(file))
+    assert f"amplifier: {file} stays open to others: its mode cannot be changed" in done.stderr
+    assert (done.returncode, stat.S_IMODE(file.stat().st_mode)) == (exits.OK, 0o666)
+    assert file.stat().st_size > 0
 
 
 def test_what_another_user_kept_of_a_check_is_not_believed(home: Path, tmp_path: Path) -> None:
