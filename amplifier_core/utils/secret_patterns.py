@@ -19,17 +19,22 @@ def _begin(first: str, joints: str = "-") -> str:
 
     `joints` are characters that join words.
     """
+    if first[0] in "bfnrt":
+        joints = rf"\\{joints}"  # the letter belongs to an escape
     escapes, colours = ("|".join(f"(?<={each}{first})" for each in ends) for ends in (_ESCAPES, _COLOURS))
     return rf"{first}(?:(?<![\w{joints}]{first})|{escapes}|(?<=[\d;[][A-Za-z]{first})(?:{colours}))"
 
 
 _BLANK = r"(?:\s|\\{1,9}[nrt])"
+_OPEN = rf"\\{{0,9}}(?:'|\"(?!{_BLANK}{{0,9}}[,:}}\]]))"
+"""A quote before a value, and not the one that ends a JSON text."""
 _NAME = (
     r"(?:(?:api|access|private|secret|account|auth|signing|encryption|master|service)[_-]?key|passw(?:or)?d|passphrase"
     r"|secret|token|credentials?|authorization|(?<=[_-])pwd)"
 )
 _PASSWORD = r"(?:passw(?:or)?d|passphrase|(?<=[_-])pwd)"
 _NO_REFERENCE = r"(?!\$[\w{(]|secret://|[<{]|%[({\w]|\*\*\*|\.\.\.)"
+_NO_NUMBER = r"(?!-?\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,4})?(?:[\s,}\]]|$))"
 _LIKE_A_KEY = r"(?=[^\s\"'\\]{0,80}\d)(?=[^\s\"'\\]{0,80}[A-Za-z])"
 _WORD = r"(?>[A-Z]{0,3}[a-z0-9]{1,7}(?![A-Za-z0-9])|[A-Z]{0,8}[a-z]{0,40}(?![A-Za-z0-9]))"
 _JOINT = r"[./_=~+-]{1,3}"
@@ -88,7 +93,7 @@ _MARKS = {"gsk_": "sk_", "csk-": "sk-"}
 _DISCORD = rf"{_begin('[MNO][0-9A-Za-z_-]{22}', '.-')}()[\w-]{{0,6}}\.[\w-]{{6}}\.[\w-]{{27,45}}(?![\w-])"
 _PEM = (
     r"()-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
-    r"[\w+/=\s\\:,.()-]*?(?:-----END [A-Z ]{0,30}-----|(?![\w+/=\s\\:,.()-]))"
+    r"[\w+/=\s\\:,.()-]*?(?:-----END [A-Z ]{0,30}-----|(?=\\{0,9}(?![\w+/=\s\\:,.()-])))"
 )
 _KEY_IN_ADDRESS = rf"(https?://){_LIKE_A_KEY}[\w.~%-]{{20,}}+(?=@[\w.-])"
 SIGNED_IN = r"(://)(?<=\w://)[^/?#\s@:\"'<>\\`]*:[^/\s\"'<>\\`]+(?=@)"
@@ -115,7 +120,7 @@ AT_NAMES: tuple[tuple[bool, tuple[str, ...]], ...] = (
     (
         True,
         (
-            r"((?i:authorization)\\{0,9}[\"']?\s{0,9}[=:]\s{0,9}\\{0,9}[\"']?(?:\w{1,20}[ \t]{1,9})?)"
+            rf"((?i:authorization)(?:\\{{0,9}}[\"'])?\s{{0,9}}[=:]\s{{0,9}}(?:{_OPEN})?(?:\w{{1,20}}[ \t]{{1,9}})?)"
             r"(?=[^\s\"'\\]{0,200}\d)[\w.~+/=:-]{8,}+(?![\w(\[.])",
         ),
     ),
@@ -123,7 +128,7 @@ AT_NAMES: tuple[tuple[bool, tuple[str, ...]], ...] = (
         False,
         (
             # NAME=value of a shell
-            rf"((?:KEY|TOKEN|SECRET|PASSWD|PASSWORD|CREDENTIALS|PASSPHRASE|_PWD|_PASS)=[\"']?){_NO_REFERENCE}[^\s\"'\\]{{3,}}",
+            rf"((?:KEY|TOKEN|SECRET|PASSWD|PASSWORD|CREDENTIALS|PASSPHRASE|_PWD|_PASS)=(?:{_OPEN})?){_NO_REFERENCE}[^\s\"'\\]{{3,}}",
         ),
     ),
     (
@@ -131,11 +136,11 @@ AT_NAMES: tuple[tuple[bool, tuple[str, ...]], ...] = (
         (
             # "name": "value" of JSON; then also within texts of JSON, and of Python and YAML
             rf"((?<! )(?i:{_NAME})\"\s{{0,9}}:\s{{0,9}}\"){_NO_REFERENCE}(?:\\.|[^\"\\\n])+(?=\")",
-            rf"((?:(?i:{_NAME})|(?<! )(?i:{_NAME})\\{{0,9}}[\"'])\s{{0,9}}:\s{{0,9}}\\{{0,9}}[\"']){_NO_REFERENCE}"
+            rf"((?:(?i:{_NAME})|(?<! )(?i:{_NAME})\\{{0,9}}[\"'])\s{{0,9}}:\s{{0,9}}{_OPEN}){_NO_REFERENCE}"
             r"(?:\\+[^\"'\\]|[^\"'\\\n])+(?=\\{0,9}[\"'])",
             # NAME="a value", also with blanks and escaped quotes: of passwords alone; other names are in code
-            rf"((?i:{_PASSWORD})=\"){_NO_REFERENCE}(?:\\.|[^\"\\\n]){{8,}}(?=\")",
-            rf"((?i:{_PASSWORD})=\\{{0,9}}[\"']){_NO_REFERENCE}(?:\\+[^\"'\\]|[^\"'\\\n]){{8,}}(?=\\{{0,9}}[\"'])",
+            rf"((?i:{_PASSWORD})=(?=\"){_OPEN}){_NO_REFERENCE}(?:\\.|[^\"\\\n]){{8,}}(?=\")",
+            rf"((?i:{_PASSWORD})={_OPEN}){_NO_REFERENCE}(?:\\+[^\"'\\]|[^\"'\\\n]){{8,}}(?=\\{{0,9}}[\"'])",
             # name: | of YAML, with the lines below
             rf"((?i:{_NAME})[\"']?:[ \t]{{1,9}}[|>][+-]?[ \t]{{0,9}}\n([ \t]{{1,40}}))(?=\S)[^\n]+(?:\n\2[^\n]+)*",
             rf"((?i:{_NAME}):[ \t]{{1,9}}[|>][+-]?[ \t]{{0,9}}((?<!\\)\\{{1,9}}n[ \t]{{1,40}}))"
@@ -147,18 +152,18 @@ AT_NAMES: tuple[tuple[bool, tuple[str, ...]], ...] = (
         (
             # name: DB_PASSWORD, value: x, of YAML and JSON
             rf"((?i:{_begin('name', '')}[\"']?:[ \t]{{0,9}}[\"']?[\w.-]{{0,60}}{_NAME}[\"']?,?"
-            rf"{_BLANK}{{1,40}}[\"']?value)[\"']?:[ \t]{{0,9}}[\"']?){_NO_REFERENCE}[^\s\"'\\]{{4,}}",
+            rf"{_BLANK}{{1,40}}(?:value:[ \t]{{0,9}}(?:{_OPEN})?|[\"']value[\"']:[ \t]{{0,9}}[\"']))){_NO_REFERENCE}[^\s\"'\\]{{4,}}",
         ),
     ),
     (
         True,
         (
             # "name" => "value" of Ruby and PHP
-            rf"((?i:{_NAME})[\"'][ \t]{{0,9}}=>[ \t]{{0,9}}[\"']){_NO_REFERENCE}(?:\\.|[^\"'\\\n])+(?=[\"'])",
+            rf"((?i:{_NAME})[\"'][ \t]{{0,9}}=>[ \t]{{0,9}}(?!\\){_OPEN}){_NO_REFERENCE}(?:\\.|[^\"'\\\n])+(?=[\"'])",
             # name = "value"
-            rf"((?i:{_NAME})[ \t]{{0,9}}=[ \t]{{0,9}}\\{{0,9}}[\"']){_NO_REFERENCE}[^\s\"'\\]{{8,}}(?=\\{{0,9}}[\"'])",
+            rf"((?i:{_NAME})[ \t]{{0,9}}=[ \t]{{0,9}}{_OPEN}){_NO_REFERENCE}[^\s\"'\\]{{8,}}(?=\\{{0,9}}[\"'])",
             # name: value, name = value and name=value, without quotes
-            rf"((?i:{_NAME})[\"'`]?[ \t]{{0,3}}(?:=>|:=|[=:])[ \t]{{0,9}}){_NO_REFERENCE}{_LIKE_A_KEY}"
+            rf"((?i:{_NAME})[\"'`]?[ \t]{{0,3}}(?:=>|:=|[=:])[ \t]{{0,9}}){_NO_REFERENCE}{_NO_NUMBER}{_LIKE_A_KEY}"
             r"[\w.~+/=!@#%^&*$-]{8,}+(?![\w(\[.])",
             rf"((?i:{_NAME})=){_NO_REFERENCE}[\w.~+/=-]{{8,}}+(?=[\s&;:\"'\\]|$)",
         ),
@@ -181,8 +186,8 @@ Such a match begins where `NAME_BEGINS` matches.
 """
 _COOKIE = r"[\w.$-]{1,80}="
 _COMMANDS = (  # curl -u user:password, sshpass -p password, mysql -ppassword
-    ("curl", r"[^\n|;&\\]{0,200}?[ \t](?:-[A-Za-z]{0,5}u|--user)[ =]?\\{0,9}[\"']?[^\s:\"'\\]{1,80}:)"),
-    ("sshpass", r"[ \t]{1,9}-p[ \t]{0,9}\\{0,9}[\"']?)"),
+    ("curl", rf"[^\n|;&\\]{{0,200}}?[ \t](?:-[A-Za-z]{{0,5}}u|--user)[ =]?(?:{_OPEN})?[^\s:\"'\\]{{1,80}}:)"),
+    ("sshpass", rf"[ \t]{{1,9}}-p[ \t]{{0,9}}(?:{_OPEN})?)"),
     ("mysql", r"(?:dump|admin)?[ \t](?:[^\n|;&\\]{0,100}?[ \t])??-p)(?![\d.:]+(?!\S))"),
 )
 OTHERS = (
@@ -190,7 +195,7 @@ OTHERS = (
     (
         ("cookie",),  # the whole of a header with a value that is like a key
         (
-            rf"((?i:cookie)\\{{0,9}}[\"']?:[ \t]{{0,9}}\\{{0,9}}[\"']?)"
+            rf"((?i:cookie)(?:\\{{0,9}}[\"'])?:[ \t]{{0,9}}(?:{_OPEN})?)"
             rf"(?=(?:{_COOKIE}[^\s;,\"'\\]{{0,200}};[ ]?){{0,20}}{_COOKIE}{_LIKE_A_KEY}[^\s;,\"'\\]{{16}})"
             rf"(?:{_COOKIE}[^\s;,\"'\\]*+(?:;[ ]?(?={_COOKIE}))?)++",
         ),
@@ -240,5 +245,5 @@ OTHERS = (
 """Forms of secrets: marks in small letters, and patterns with a group that stays.
 
 Every repetition is bounded or cannot begin inside of itself, so the time grows with the length of the text alone. No
-pattern takes in a quote that ends a JSON text, so JSON stays JSON.
+pattern takes in a quote that ends a JSON text, or a backslash without what it escapes, so JSON stays JSON.
 """
