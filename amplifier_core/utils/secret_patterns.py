@@ -152,7 +152,8 @@ AT_NAMES: tuple[tuple[bool, tuple[str, ...]], ...] = (
         (
             # name: DB_PASSWORD, value: x, of YAML and JSON
             rf"((?i:{_begin('name', '')}[\"']?:[ \t]{{0,9}}[\"']?[\w.-]{{0,60}}{_NAME}[\"']?,?"
-            rf"{_BLANK}{{1,40}}(?:value:[ \t]{{0,9}}(?:{_OPEN})?|[\"']value[\"']:[ \t]{{0,9}}[\"']))){_NO_REFERENCE}[^\s\"'\\]{{4,}}",
+            rf"{_BLANK}{{1,40}}(?:value:[ \t]{{0,9}}(?:{_OPEN})?|[\"']value[\"']:[ \t]{{0,9}}[\"'])))"
+            rf"{_NO_REFERENCE}[^\s\"'\\]{{4,}}",
         ),
     ),
     (

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.hookspecs import hookimpl
 from amplifier_core.utils.secrets import hide_known
 
-from ..documents.json_text import dump_json
+from ..documents.json_text import dump_json, redact_json
 from ..spawning.turn_facts import LISTEN, FactReporter, describe_child, find_wait
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class LiveFeed:
         """Tell a fact to the listeners of a session, and return its line."""
         line = dump_json(fact)
         if not fact.get("partial"):  # the reporter has hidden the secrets of the others
-            line = hide_known(line)
+            line = redact_json(line, hide_known)
         if len(line) > LONGEST_FACT:
             cut = json.loads(line)
             for name in cut.keys() & {"text", "input", "output"}:

@@ -11,7 +11,7 @@ import click
 
 from amplifier_core.utils.secrets import redact_text
 
-from ..documents.json_text import dump_json
+from ..documents.json_text import dump_json, redact_json
 from ..documents.safe_text import plain, plain_line
 from ..documents.times import format_time
 from .own_stdout import own_stdout
@@ -82,7 +82,7 @@ def print_json(schema: str, data: Any, hide: Callable[[str], str] = redact_text)
         indent=2,
         default=lambda value: format_time(value) if isinstance(value, datetime) else str(value),
     )
-    click.echo(hide(text), file=own_stdout())
+    click.echo(redact_json(text, hide), file=own_stdout())
 
 
 def timestamp(moment: datetime | str | None) -> str:

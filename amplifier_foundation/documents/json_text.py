@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.permissions.hidden import JOINERS, UNSEEN
+from amplifier_core.utils.secrets import redact_all, redact_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,3 +20,19 @@ def dump_json(value: Any, *, indent: int | None = None, default: Callable[[Any],
     """Return a value as JSON; `default` makes plain data of anything else."""
     text = json.dumps(value, indent=indent, ensure_ascii=False, default=default)
     return _HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
+
+
+def redact_json(text: str, hide: Callable[[str], str] = redact_text) -> str:
+    """Return JSON without secrets, which is JSON as well; `hide` removes them."""
+    shown = hide(text)
+    if shown == text:
+        return text
+    try:
+        json.loads(shown)
+    except ValueError:  # a known secret may begin with the letter of an escape
+        return dump_json(redact_all(json.loads(text, object_pairs_hook=_redact_keys)))
+    return shown
+
+
+def _redact_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {redact_text(key): value for key, value in pairs}

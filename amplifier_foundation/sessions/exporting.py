@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.utils.secrets import redact_text
 
-from ..documents.json_text import dump_json
+from ..documents.json_text import dump_json, redact_json
 from ..documents.times import format_time
 from .history import describe_fallback, text_of
 from .presence import status_of
@@ -69,4 +69,4 @@ def fence(text: str) -> str:
 
 def _to_json(value: Any) -> str:
     plain = lambda each: format_time(each) if isinstance(each, datetime) else str(each)  # noqa: E731
-    return redact_text(dump_json(value, default=plain))
+    return redact_json(dump_json(value, default=plain))

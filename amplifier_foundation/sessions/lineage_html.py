@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.utils.secrets import redact_text
 
+from ..documents.json_text import redact_json
 from .costs import format_cost, spent_of
 from .exporting import call_line, title_of
 from .history import final_answer, is_user_turn, text_of
@@ -88,7 +89,7 @@ def lineage_page(
     ]
     told = {name: [_describe_message(each) for each in messages] for name, messages in histories.items()}
     data = {"title": title, "sessions": sessions}
-    index = redact_text(json.dumps(data, ensure_ascii=True, default=str, separators=(",", ":")))
+    index = redact_json(json.dumps(data, ensure_ascii=True, default=str, separators=(",", ":")))
     texts = json.dumps(told, ensure_ascii=True, default=str, separators=(",", ":"))  # each text is redacted
     values = {
         "policy": f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "

@@ -73,10 +73,10 @@ def draw_value(random: Random, depth: int = 3) -> object:
     return {key: draw_value(random, depth - 1) for key in keys}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_json_of_any_texts_stays_json(seed: int) -> None:
     random, broken = Random(seed), []
-    for _ in range(1_500):
+    for _ in range(1_000):
         value = [draw_value(random), {"metadata": 1}]
         for is_ascii, between in ((True, (",", ":")), (False, (", ", ": "))):
             written = json.dumps(value, ensure_ascii=is_ascii, separators=between)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from amplifier_core.utils.secrets import hide_known, redact_all
 
-from ...documents.json_text import dump_json
+from ...documents.json_text import dump_json, redact_json
 from ...documents.safe_text import one_line, plain
 from ...sessions.costs import Spent, format_cost, format_duration
 from ...sessions.usage import Usage
@@ -185,7 +185,7 @@ class LinesView:
         """Print one fact. Raises `OSError`."""
         line = dump_json(fact)
         if (out := own_stdout()) is not None:
-            self._write(line if fact.get("partial") else hide_known(line), out)
+            self._write(line if fact.get("partial") else redact_json(line, hide_known), out)
 
     def _write(self, text: str, out: TextIO) -> None:
         out.flush()

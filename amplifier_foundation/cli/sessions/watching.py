@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from amplifier_core.utils.secrets import redact_text
-
 from ..app import find_session, storage_plugins, use_store
 from ..loops import enter_loop
 from ..running.terminal import tell
@@ -43,15 +41,15 @@ async def _print_lines(
     facts: AsyncIterator[Mapping[str, Any]],
     first: Mapping[str, Any],
 ) -> None:
-    from ...documents.json_text import dump_json
+    from ...documents.json_text import dump_json, redact_json
     from ...operations.sessions import with_ids
 
     for message in with_ids(*await read_last(store, record, limit)):
-        click.echo(redact_text(dump_json({"type": "message", **message})))
+        click.echo(redact_json(dump_json({"type": "message", **message})))
     click.echo(dump_json(first))
     async for fact in facts:
         line = dump_json(fact)
-        click.echo(line if fact.get("partial") else redact_text(line))
+        click.echo(line if fact.get("partial") else redact_json(line))
 
 
 async def _print_turn(
