@@ -62,9 +62,13 @@ REFERENCE = re.compile(r"secret://([A-Za-z_][\w.-]{0,127})", re.ASCII)
 """A reference to a secret by its name, as a whole value: it is no secret itself."""
 
 
+_NO_VALUE = re.compile(r"--(?:no|ask|show|use|skip|generate|prompt|max|num|eos|pad|stop)[_-]", re.IGNORECASE)
+"""Options that only end as one with a secret: `--ask-password`, `--max-token`."""
 _PASSWORDS = ("password", "passwd", "passphrase")
 _NO_SECRET = re.compile(r"-|secret://|\$[\w{(]|\{|<|\[REDACTED\]|$")
-_LIKE_A_KEY = re.compile(r"(?![~.]{0,2}/)(?=\S*\d)\S{4,}$")
+_LIKE_A_KEY = re.compile(
+    r"(?![~.]{0,2}/|\d+$|id=|\S*\.(?:json|ya?ml|toml|ini|conf|env|txt|pem|key|crt|p12|pfx)$)(?=\S*\d)\S{4,}$"
+)
 
 
 def redact_secrets(obj: Any, sensitive_keys: frozenset[str] = SENSITIVE_KEYS) -> Any:
@@ -96,7 +100,8 @@ def redact_secrets(obj: Any, sensitive_keys: frozenset[str] = SENSITIVE_KEYS) ->
 def find_option_values(items: Sequence[Any], sensitive_keys: frozenset[str] = SENSITIVE_KEYS) -> list[int]:
     """Return where secrets stand in the arguments of a command: after an option with the name of a sensitive key.
 
-    Options, references, variables and words (`--auth basic`) are no secrets, nor is a path; a password may be any text.
+    Options, references, variables and words (`--auth basic`) are no secrets, nor is a number, a path or the name of a
+    file; a password may be any text. Options such as `--ask-password` and `--max-token` have no secret.
     """
     return [
         index
@@ -105,6 +110,7 @@ def find_option_values(items: Sequence[Any], sensitive_keys: frozenset[str] = SE
         and option.startswith("--")
         and isinstance(value := items[index], str)
         and is_sensitive(option[2:], sensitive_keys)
+        and not _NO_VALUE.match(option)
         and not _NO_SECRET.match(value)
         and (option.lower().endswith(_PASSWORDS) or _LIKE_A_KEY.match(value))
     ]

@@ -173,7 +173,7 @@ AT_NAMES: tuple[tuple[bool, tuple[str, ...]], ...] = (
         False,
         (
             # --name value of a command, also as a list of arguments
-            rf"(--[\w-]{{0,40}}(?i:{_NAME})(?:[ \t]{{1,3}}|\\{{0,9}}[\"'],{_BLANK}{{0,40}}\\{{0,9}}[\"']))"
+            rf"(--(?!(?:no|ask|show|use|skip|generate|prompt|max|num|eos|pad|stop)-)[\w-]{{0,40}}(?i:{_NAME})(?:[ \t]{{1,3}}|\\{{0,9}}[\"'],{_BLANK}{{0,40}}\\{{0,9}}[\"']))"
             rf"{_NO_REFERENCE}(?=\S{{0,80}}\d)[^\s\"'\\-][^\s\"'\\]{{3,}}",
             rf"((?i:<[\w:-]{{0,40}}{_NAME}>)){_NO_REFERENCE}[^<\n\"\\]+(?=</)",
             rf"({_begin('login', '')}{_BLANK}{{1,9}}\S{{1,80}}{_BLANK}{{1,9}}password{_BLANK}{{1,9}})"

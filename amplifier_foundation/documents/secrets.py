@@ -40,11 +40,11 @@ def _name_variables(value: Any) -> Any:
     return "secret://NAME" if isinstance(value, str) and VARIABLE.fullmatch(value) else value
 
 
-def find_secrets(data: Any, positions: Positions) -> list[Problem]:
+def find_secrets(data: Any, positions: Positions, *, in_arguments: bool = True) -> list[Problem]:
     """Return a warning for every secret in a document's data.
 
     A secret is the text of a sensitive key (`amplifier_core.utils.SENSITIVE_KEYS`) or after an option with the name of
-    one in a list (`--password`), a key of a well-known service anywhere, or a password in a URL. Placeholders are none:
+    one in a list (`--password`; with `in_arguments`), a key of a well-known service anywhere, or a password in a URL. Placeholders are none:
     `${NAME}`, `{name}`, `secret://NAME`.
     """
     keep = "keep it with 'amplifier auth login', and write secret://NAME"
@@ -53,18 +53,19 @@ def find_secrets(data: Any, positions: Positions) -> list[Problem]:
         warning_at(
             positions.at(path), "AMP113", f"a secret is written here; {in_trigger if 'triggers' in path else keep}"
         )
-        for path in _find_paths(data, (), sensitive=False)
+        for path in _find_paths(data, (), sensitive=False, in_arguments=in_arguments)
     ]
 
 
-def _find_paths(value: Any, path: KeyPath, *, sensitive: bool) -> Iterator[KeyPath]:
+def _find_paths(value: Any, path: KeyPath, *, sensitive: bool, in_arguments: bool) -> Iterator[KeyPath]:
     if isinstance(value, dict):
         for key, each in value.items():
-            yield from _find_paths(each, (*path, key), sensitive=is_sensitive(key))
+            yield from _find_paths(each, (*path, key), sensitive=is_sensitive(key), in_arguments=in_arguments)
     elif isinstance(value, list):
-        after_options = find_option_values(value)
+        after_options = find_option_values(value) if in_arguments else ()
         for number, each in enumerate(value):
-            yield from _find_paths(each, (*path, number), sensitive=sensitive or number in after_options)
+            is_secret = sensitive or number in after_options
+            yield from _find_paths(each, (*path, number), sensitive=is_secret, in_arguments=in_arguments)
     elif isinstance(value, str):
         plain = value.strip() if sensitive and not REFERENCE.fullmatch(value) else ""
         if holds_key(value) or (plain and not _ENVIRONMENT.search(plain) and not _WHOLLY_FILLED_IN.fullmatch(plain)):

@@ -165,6 +165,10 @@ def check_layer(
         message = f"only your own settings name {key}; it is ignored here. Set it with: amplifier config set {key}"
         ignored.append(warning_at(where.at((key,), key=True), "AMP303", message))
     problems = [] if is_checked else shape_problems(values, where)
+    if running := {key: values[key] for key in ("transports", "servers") if values.get(key) and not problems}:
+        from ..documents.secrets import find_secrets
+
+        ignored += find_secrets(running, where)  # after an option: anything else is an error
     for holder, key, path in () if problems else _find_paths(values):  # settings are used in other folders too
         try:
             holder[key] = str(local_path(holder[key], base)[0])

@@ -68,7 +68,7 @@ class Transport(Section):
     def _check(self) -> Transport:
         if not self.publish and not self.subscribe:
             raise ValueError("needs events: publish: [NAME, …], subscribe: [NAME, …], or both")
-        if secrets := find_secrets(self.config, Positions("")):
+        if secrets := find_secrets(self.config, Positions(""), in_arguments=False):
             raise ValueError(f"config: {secrets[0].path}: {secrets[0].message}")
         return self
 
@@ -196,7 +196,7 @@ class SettingsFile(Section):
     @field_validator("servers")
     @classmethod
     def _without_secrets(cls, servers: dict[str, dict[str, Any] | None]) -> dict[str, dict[str, Any] | None]:
-        if secrets := find_secrets(servers, Positions("")):
+        if secrets := find_secrets(servers, Positions(""), in_arguments=False):
             raise ValueError(f"{secrets[0].path}: {secrets[0].message}")
         return servers
 

@@ -71,6 +71,19 @@ def test_a_secret_that_is_an_argument_of_its_own_is_hidden_where_its_option_says
     assert redact_all(filled_in) == filled_in
 
 
+@pytest.mark.parametrize(
+    "args",
+    [["--max-token", "32768"], ["--eos-token", "128001"], ["--token", "128001"], ["--ask-password", "mailserver"],
+     ["--generate-password", "accounts"], ["--no-password", "postgres"], ["--secret", "id=npmrc,src=/x1"],
+     ["--credentials", "creds1.json"]],
+)  # fmt: skip
+def test_what_follows_an_option_that_takes_no_secret_stays(args: list[str]) -> None:
+    assert redact_all(args) == args
+    assert list(secrets_of({"args": args})) == []
+    if "-" in args[0][2:]:
+        assert redact_text(" ".join(args)) == " ".join(args)
+
+
 def test_the_secrets_of_a_configuration_are_those_at_sensitive_keys() -> None:
     config = {"providers": [{"config": {"api_key": "one", "model": "m", "deep": {"auth_token": "two"}}}]}
     assert list(secrets_of(config)) == ["one", "two"]

@@ -122,6 +122,20 @@ def test_what_nobody_set_has_no_origin(write: Write) -> None:
             settings.origin(path)
 
 
+@pytest.mark.parametrize("again", range(2))
+def test_a_secret_after_an_option_of_a_server_is_a_warning_and_a_number_is_none(write: Write, again: int) -> None:
+    path = write("user", "servers: {gw: {args: [--max-token, '32768', --token, a1b2c3d4e5]}}\n")
+    for _ in range(again + 1):
+        settings = read_settings()
+    assert settings.get("servers.gw.args")[3] == "a1b2c3d4e5"
+    [problem] = settings.problems
+    assert (problem.severity, problem.code, problem.path) == ("warning", "AMP113", "servers.gw.args[3]")
+    assert "a1b2c3d4e5" not in str(problem)
+    path.write_text("servers: {gw: {token: a1b2c3d4e5}}\n")
+    with pytest.raises(InvalidSettings, match="a secret is written here"):
+        read_settings()
+
+
 def test_overrides_of_one_module_are_merged(write: Write) -> None:
     write("user", "overrides: {tool-x: {source: /code, config: {a: 1, b: [1]}}}\n")
     write("local", "overrides: {tool-x: {config: {a: 2, b: [2]}}, tool-y: {source: /y}}\n")
