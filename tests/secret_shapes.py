@@ -105,7 +105,10 @@ IN_CONTEXT: dict[str, tuple[Callable[[Random], str], str]] = {
     "cookie": (lambda r: draw(r, 32), "Cookie: lang=en; session={}"),
     "cookie that is set": (lambda r: draw(r, 32), "set-cookie: sid={}; HttpOnly"),
     "curl": (password, "curl -su 'me:{}' https://example.org"),
+    "curl of lines": (password, 'curl -X POST "https://x.example?a=1&b=2" \\\n  -u me:{} -d "a b"'),
+    "curl in quotes": (password, 'curl -u me:"{}" https://x.example'),
     "mysql": (password, "mysqldump -uroot -p{} app"),
+    "mariadb": (password, "mariadb-dump -h db -u me -p'{}' app"),
     "sshpass": (password, "sshpass -p {} ssh me@example.org"),
     "ado": (password, "Server=db;Uid=me;Pwd={};Encrypt=true"),
     "variable of a password": (password, "SMTP_PASS={}"),
@@ -113,7 +116,6 @@ IN_CONTEXT: dict[str, tuple[Callable[[Random], str], str]] = {
         lambda r: base64.b64encode(f"u:{draw(r, 20)}".encode()).decode(),
         '{{"auths": {{"x": {{"auth": "{}"}}}}}}',
     ),
-    "pgpass": (password, "db.example.org:5432:app:me:{}"),
     "arguments": (lambda r: draw(r, 20), 'runs ["prog", "--api-key", "{}"]'),
 }
 

@@ -62,8 +62,8 @@ REFERENCE = re.compile(r"secret://([A-Za-z_][\w.-]{0,127})", re.ASCII)
 """A reference to a secret by its name, as a whole value: it is no secret itself."""
 
 
-_NO_VALUE = re.compile(r"--(?:no|ask|show|use|skip|generate|prompt|max|num|eos|pad|stop)[_-]", re.IGNORECASE)
-"""Options that only end as one with a secret: `--ask-password`, `--max-token`."""
+NO_SECRET_OPTION = r"(?:no|ask|show|use|skip|generate|prompt|max|num|eos|pad|stop)[_-]"
+"""How options begin that only end as one with a secret: `--ask-password`, `--max-token`."""
 _PASSWORDS = ("password", "passwd", "passphrase")
 _NO_SECRET = re.compile(r"-|secret://|\$[\w{(]|\{|<|\[REDACTED\]|$")
 _LIKE_A_KEY = re.compile(
@@ -110,7 +110,7 @@ def find_option_values(items: Sequence[Any], sensitive_keys: frozenset[str] = SE
         and option.startswith("--")
         and isinstance(value := items[index], str)
         and is_sensitive(option[2:], sensitive_keys)
-        and not _NO_VALUE.match(option)
+        and not re.match(NO_SECRET_OPTION, option[2:])
         and not _NO_SECRET.match(value)
         and (option.lower().endswith(_PASSWORDS) or _LIKE_A_KEY.match(value))
     ]

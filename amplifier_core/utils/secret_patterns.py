@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from . import NO_SECRET_OPTION
+
 _ESCAPES = (r"\\[bfnrt]", r"\\x[0-9A-Fa-f]{2}", r"\\u[0-9A-Fa-f]{4}", "%[0-9A-Fa-f]{2}")
 """How JSON, Python and addresses write a character: what follows it begins a word."""
 _COLOURS = (r"[\x1bbBe3]\[[A-Za-z]", *(rf"[\[;?]\d{{{digits}}}[A-Za-z]" for digits in (1, 2, 3)))
@@ -33,6 +35,11 @@ _NAME = (
     r"|secret|token|credentials?|authorization|(?<=[_-])pwd)"
 )
 _PASSWORD = r"(?:passw(?:or)?d|passphrase|(?<=[_-])pwd)"
+_PASS = (  # not BY_PASS, FIRST_PASS and the like
+    "_PASS(?:"
+    + "|".join(f"(?<={each}_PASS)" for each in ("DB", "SMTP", "MAIL", "FTP", "SQL", "REDIS", "LDAP", "ADMIN"))
+    + r")(?!=(?i:true|false|on|off|yes|no|none|null|\d{1,40})(?![^\s,;\"'\\]))"
+)
 _NO_REFERENCE = r"(?!\$[\w{(]|secret://|[<{]|%[({\w]|\*\*\*|\.\.\.)"
 _NO_NUMBER = r"(?!-?\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,4})?(?:[\s,}\]]|$))"
 _LIKE_A_KEY = r"(?=[^\s\"'\\]{0,80}\d)(?=[^\s\"'\\]{0,80}[A-Za-z])"
@@ -82,7 +89,7 @@ _SERVICES = {
     "AGE-SECRET-KEY-1": r"[A-Z0-9]{40,}",
     "nvapi-": r"[\w-]{40,}",  # NVIDIA
     "csk-": r"[A-Za-z0-9]{40,}",  # Cerebras
-    "fw_": r"(?=[A-Za-z]{0,30}\d)[A-Za-z0-9]{22,}(?!\w)",  # Fireworks
+    "fw_": r"(?=[A-Za-z]{0,30}\d{1,30}[A-Za-z])[A-Za-z0-9]{22,}(?!\w)",  # Fireworks
     "figd_": r"[\w-]{30,}",  # Figma
     "sntry": r"[su]_[\w+/=-]{40,}",  # Sentry
     "dp.": r"(?:pt|st|ct|sa|scim|audit)\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,44}(?!\w)",  # Doppler
@@ -128,7 +135,7 @@ AT_NAMES: tuple[tuple[bool, tuple[str, ...]], ...] = (
         False,
         (
             # NAME=value of a shell
-            rf"((?:KEY|TOKEN|SECRET|PASSWD|PASSWORD|CREDENTIALS|PASSPHRASE|_PWD|_PASS)=(?:{_OPEN})?){_NO_REFERENCE}[^\s\"'\\]{{3,}}",
+            rf"((?:KEY|TOKEN|SECRET|PASSWD|PASSWORD|CREDENTIALS|PASSPHRASE|_PWD|{_PASS})=(?:{_OPEN})?){_NO_REFERENCE}[^\s\"'\\]{{3,}}",
         ),
     ),
     (
@@ -173,7 +180,8 @@ AT_NAMES: tuple[tuple[bool, tuple[str, ...]], ...] = (
         False,
         (
             # --name value of a command, also as a list of arguments
-            rf"(--(?!(?:no|ask|show|use|skip|generate|prompt|max|num|eos|pad|stop)-)[\w-]{{0,40}}(?i:{_NAME})(?:[ \t]{{1,3}}|\\{{0,9}}[\"'],{_BLANK}{{0,40}}\\{{0,9}}[\"']))"
+            rf"(--(?!{NO_SECRET_OPTION})[\w-]{{0,40}}(?i:{_NAME})"
+            rf"(?:[ \t]{{1,3}}|\\{{0,9}}[\"'],{_BLANK}{{0,40}}\\{{0,9}}[\"']))"
             rf"{_NO_REFERENCE}(?=\S{{0,80}}\d)[^\s\"'\\-][^\s\"'\\]{{3,}}",
             rf"((?i:<[\w:-]{{0,40}}{_NAME}>)){_NO_REFERENCE}[^<\n\"\\]+(?=</)",
             rf"({_begin('login', '')}{_BLANK}{{1,9}}\S{{1,80}}{_BLANK}{{1,9}}password{_BLANK}{{1,9}})"
@@ -186,13 +194,26 @@ AT_NAMES: tuple[tuple[bool, tuple[str, ...]], ...] = (
 Such a match begins where `NAME_BEGINS` matches.
 """
 _COOKIE = r"[\w.$-]{1,80}="
+_TO_OPTION = (  # on the same line, or on the next one after a backslash; also as JSON, and not to another command
+    r"(?:[^\n|;&\\]|&(?=\w)|\\{1,7}[\"']|\\\n|(?:\\{3}){1,4}n){0,200}?[ \t]"
+)
+_USER = r"(?!\d{1,10}:\d{1,10}(?![^\s\"'\\]))[^\s:\"'\\]{1,80}:"  # no pair of ids, as of `docker run`
+_OPTIONS = r"(?:[ \t]{1,9}-[\w=.@%+:/-]{1,80}(?:[ \t]{1,9}[\w.@%+:/][^\s|;&\"'\\]{0,80})?){0,8}?[ \t]{1,9}"
+_PORTS = r"[\d.:,/-]{1,40}(?:tcp|udp)?(?![^\s\"'\\])"
 _COMMANDS = (  # curl -u user:password, sshpass -p password, mysql -ppassword
-    ("curl", rf"[^\n|;&\\]{{0,200}}?[ \t](?:-[A-Za-z]{{0,5}}u|--user)[ =]?(?:{_OPEN})?[^\s:\"'\\]{{1,80}}:)"),
-    ("sshpass", rf"[ \t]{{1,9}}-p[ \t]{{0,9}}(?:{_OPEN})?)"),
-    ("mysql", r"(?:dump|admin)?[ \t](?:[^\n|;&\\]{0,100}?[ \t])??-p)(?![\d.:]+(?!\S))"),
+    (
+        (" -u", " -su", " --user"),
+        rf"{_begin('curl', '')}(?<!--name curl){_TO_OPTION}(?:-s?u|--user)[ =]?(?:{_OPEN})?{_USER}(?:{_OPEN})?",
+        "",
+    ),
+    (("sshpass",), rf"{_begin('sshpass', '')}[ \t]{{1,9}}-p[ \t]{{0,9}}(?:{_OPEN})?", ""),
+    *(
+        ((name,), rf"{_begin(name, '')}(?:-?dump|-?admin)?{_OPTIONS}-p(?:{_OPEN})?", rf"(?!{_PORTS})(?=\S{{0,80}}\d)")
+        for name in ("mysql", "mariadb")
+    ),
 )
 OTHERS = (
-    *(((name,), (rf"({_begin(name, '')}{rest}{_NO_REFERENCE}[^\s\"'\\]{{3,}}",)) for name, rest in _COMMANDS),
+    *((marks, (rf"({begin}){_NO_REFERENCE}{value}[^\s\"'\\]{{3,}}",)) for marks, begin, value in _COMMANDS),
     (
         ("cookie",),  # the whole of a header with a value that is like a key
         (
@@ -203,7 +224,7 @@ OTHERS = (
     ),
     (  # ADO.NET
         ("pwd=",),
-        (rf"((?i:(?:uid|user(?: ?id)?)=[^;\n\"'\\]{{0,80}};[ ]?pwd=)){_NO_REFERENCE}[^\s;\"'\\]+",),
+        (rf"((?i:(?:uid|user(?: ?id)?)=[^;\n\"'\\]{{0,80}};[ ]?pwd=)){_NO_REFERENCE}(?![/~.`]|[A-Za-z]:)[^\s;\"'\\]+",),
     ),
     (  # the configuration of Docker
         ('"auth',),
@@ -211,10 +232,6 @@ OTHERS = (
             r"(\"auth\\{0,9}\"\s{0,9}:\s{0,9}\\{0,9}\")(?=[A-Za-z0-9+/]{0,80}[\d=])"
             r"(?:[A-Za-z0-9+/]{4}){2,}+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})(?=\\{0,9}\")",
         ),
-    ),
-    (  # .pgpass
-        (":5432:",),
-        (rf"((?<![:.])[\w.-]{{1,80}}:5432:[\w*-]{{1,63}}:[\w.-]{{1,63}}:){_NO_REFERENCE}[^\s:\"'\\]+",),
     ),
     (  # hashes of passwords
         ("$",),

@@ -43,9 +43,9 @@ def _name_variables(value: Any) -> Any:
 def find_secrets(data: Any, positions: Positions, *, in_arguments: bool = True) -> list[Problem]:
     """Return a warning for every secret in a document's data.
 
-    A secret is the text of a sensitive key (`amplifier_core.utils.SENSITIVE_KEYS`) or after an option with the name of
-    one in a list (`--password`; with `in_arguments`), a key of a well-known service anywhere, or a password in a URL. Placeholders are none:
-    `${NAME}`, `{name}`, `secret://NAME`.
+    A secret is the text of a sensitive key (`amplifier_core.utils.SENSITIVE_KEYS`) or, with `in_arguments`, after an
+    option with the name of one in a list (`--password`), a key of a well-known service anywhere, or a password in a
+    URL. Placeholders are none: `${NAME}`, `{name}`, `secret://NAME`.
     """
     keep = "keep it with 'amplifier auth login', and write secret://NAME"
     in_trigger = "put it into an environment variable, and name that as the trigger says"

@@ -44,7 +44,6 @@ PIECES = (
     *("-----BEGIN PRIVATE KEY-----", "npm_a1b2c3d4e5f6a7b8c9d0a1b2c3d4e5f6", "sk-ant-a1b2c3d4e5f6a7b8c9d0", "pwd="),
     *(
         "uid=me;",
-        "localhost:5432:app:me:",
         "redis://:a1b2@host/",
         "?code=",
         "auth",

@@ -158,7 +158,14 @@ def test_a_secret_at_the_beginning_of_a_line_is_hidden_in_texts_within_texts_too
     [r"say \nothing of \task-force-2024-of-the-house", r"C:\new\risk-of-the-year-2024", r"\disk-1-of-a-big-machine-2",
      "bmsk-abcdefgh1234567890abcd", "a [3] sk-1 [31mask-abcdefgh1234567890", "docker run mysql -p3306:3306 db",
      "curl -u $USER:$PASS https://x", "Cookie: name=value", "127.0.0.1:5432:5432", '"auth": "OAuth2AuthorizationCode"',
-     "cd x;pwd=/home", "a price of $5$ or $6$", "--token-limit 50000", "fw_update_of_the_big_device_now"],
+     "cd x;pwd=/home", "a price of $5$ or $6$", "--token-limit 50000", "fw_update_of_the_big_device_now",
+     "-DFIRST_PASS=True", "COLOR_PASS=green", "MAX_PASS=100", "BY_PASS=true", "DB_PASS=false", "SMTP_PASS=100",
+     "export UID=$(id -u); PWD=/srv/app", "uid=0(root); pwd=/root", "uid=0; pwd=`pwd`",
+     "app.log:5432:ERROR:amplifier:Traceback", "apt install mysql -package", "mysql -print", "mysql -p",
+     "mysql backup: tar -pczf x2.tgz", "docker run --name mysql -p8080-8090:3306/tcp db", "mysql mkdir -p/srv/db2",
+     "docker run --name curl -u 1000:1000 img", "docker run --name curl -u node:node2 img",
+     "docker run curlimages/curl -u 1000:1000", "curl x && docker run -u me:staff2 img", "curl x\nrun -u me:staff2",
+     "fw_downloadAndInstallVersion12"],
 )  # fmt: skip
 def test_words_that_look_a_little_like_secrets_stay(text: str) -> None:
     assert redact_text(text) == text
