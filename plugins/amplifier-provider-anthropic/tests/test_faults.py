@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -240,6 +241,12 @@ async def test_an_event_of_an_unknown_kind_does_no_harm(serve: Any) -> None:
 async def test_a_page_instead_of_an_answer_points_to_the_address(serve: Any) -> None:
     service = await serve(Answer((b"<html>Sign in</html>",), headers={"content-type": "text/html"}))
     assert "is base_url right?" in show_error(await failure(service))
+
+async def test_an_answer_that_its_server_calls_html_is_an_answer(serve: Any) -> None:
+    """As Flask calls all answers of which nothing else is said."""
+    said = replace(wire.says("Good day"), headers={"content-type": "text/html; charset=utf-8"})
+    service = await serve(said)
+    assert (await service.ask()).content[0].text == "Good day"
 
 
 async def test_an_answer_byte_by_byte_is_an_answer(serve: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -225,3 +226,10 @@ async def test_a_page_instead_of_an_answer_points_to_the_address(serve: Any) -> 
     assert (type(caught), caught.retryable) == (llm_errors.StreamError, True)
     assert "a web page answers (content type text/html: is base_url right?)" in show_error(caught)
     assert "Sign in" not in show_error(caught)
+
+
+async def test_an_answer_that_its_server_calls_html_is_an_answer(serve: Any) -> None:
+    """As Flask calls all answers of which nothing else is said."""
+    said = replace(wire.says("Good day"), headers={"content-type": "text/html; charset=utf-8"})
+    service = await serve(said)
+    assert (await service.ask()).content[0].text == "Good day"

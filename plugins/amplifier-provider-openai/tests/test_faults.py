@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -404,6 +405,13 @@ async def test_a_page_instead_of_an_answer_is_no_answer(serve: Any, api: str) ->
     caught = await failure(service)
     assert type(caught) is llm_errors.StreamError
     assert "is base_url right?" in show_error(caught)
+
+@both
+async def test_an_answer_that_its_server_calls_html_is_an_answer(serve: Any, api: str) -> None:
+    """As Flask calls all answers of which nothing else is said."""
+    said = replace(wire.says("Good day", api=api), headers={"content-type": "text/html; charset=utf-8"})
+    service = await serve(said, api=api)
+    assert (await service.ask()).content[0].text == "Good day"
 
 
 # time limits

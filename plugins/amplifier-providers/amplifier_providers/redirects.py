@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import aclosing
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from amplifier_core.llm_errors import ConfigurationError, LLMError, StreamError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
 
 MOST = 10
 """Redirects of one request that are followed."""
 _COUNT = "amplifier_redirects"
 """The name of their number among a request's extensions, which go with it from redirect to redirect."""
+_BLANK = b" \t\r\n\xef\xbb\xbf"
+"""Bytes before the first character of a page; the last three are a byte order mark."""
 
 
 class Redirected(Exception):
@@ -24,14 +31,11 @@ async def refuse_redirect(response: Any) -> None:
     """Raise `Redirected` for an answer that leads to another host or port: a hook for answers of `httpx` and `httpx2`.
 
     It does so as well for one that leads from https to http, one that takes the content from a request, and the
-    eleventh in a row. A web page, as of a network with a login, is no answer, either.
+    eleventh in a row. To read a web page, as of a network with a login, raises it, too.
     """
     if not response.has_redirect_location:
-        kind = response.headers.get("content-type", "")
-        if response.status_code < 300 and kind.startswith("text/html"):
-            problem = f"{response.status_code}: a web page answers (content type {kind}: is base_url right?)"
-            remedy = "Check base_url, and whether the network wants a login in a browser."
-            raise Redirected(problem, remedy, StreamError)
+        if response.status_code < 300 and response.headers.get("content-type", "").startswith("text/html"):
+            response.aiter_bytes = partial(_read_unless_page, response, response.aiter_bytes)
         return
     status, request = response.status_code, response.request
     here, there = request.url, request.url.join(response.headers["location"])
@@ -48,3 +52,18 @@ async def refuse_redirect(response: Any) -> None:
         problem = f"{status}: it has sent a request on {MOST} times, and now to {address}{there.path}"
         raise Redirected(problem, "Check base_url.")
     request.extensions[_COUNT] = count
+
+
+async def _read_unless_page(response: Any, read: Any, chunk_size: int | None = None) -> AsyncGenerator[bytes]:
+    """Yield the pieces of a body. It begins with `<` if it is a page: some servers call all that they send HTML."""
+    has_begun = False
+    async with aclosing(read(chunk_size)) as pieces:
+        async for piece in pieces:
+            start = b"" if has_begun else piece.lstrip(_BLANK)
+            if start.startswith(b"<"):
+                kind = response.headers["content-type"]
+                problem = f"{response.status_code}: a web page answers (content type {kind}: is base_url right?)"
+                remedy = "Check base_url, and whether the network wants a login in a browser."
+                raise Redirected(problem, remedy, StreamError)
+            has_begun = has_begun or bool(start)
+            yield piece

@@ -13,6 +13,7 @@ from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.llm_errors import ConfigurationError, LLMError, NetworkError
 from amplifier_providers import tls
 from amplifier_providers.errors import BaseTranslator
+from amplifier_providers.redirects import Redirected, refuse_redirect
 from amplifier_providers.tls import make_transport
 from tests.proxies import CLOSING, SILENT, VARIABLES, Proxy, SecureServer
 
@@ -50,6 +51,31 @@ async def ask(library: str, connect: float = 30.0) -> Any:
             return await client.post(ADDRESS, json={})
         except http.HTTPError as error:
             raise Translator("m", ()).translate(error) from None
+
+
+@pytest.mark.parametrize(
+    ("said", "is_page"),
+    [
+        (b"\xef\xbb\xbf\r\n <!doctype html>", True),
+        (b'data: {"said": "<b>"}', False),
+        (b" \n", False),
+        (b"", False),
+    ],
+)
+async def test_a_page_is_known_by_its_first_character(
+    library: str, said: bytes, is_page: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its type says little: some servers call all that they send HTML."""
+    with SecureServer(tmp_path, said, "text/html; charset=utf-8") as server, Proxy(server.address) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(server.certificate))
+        hooks: Any = {"response": [refuse_redirect]}
+        async with import_module(library).AsyncClient(**make_transport(library), event_hooks=hooks) as client:
+            if is_page:
+                with pytest.raises(Redirected, match="200: a web page answers"):
+                    await client.get(ADDRESS)
+            else:
+                assert (await client.get(ADDRESS)).content == said
 
 
 async def failure(library: str, connect: float = 30.0) -> Any:
