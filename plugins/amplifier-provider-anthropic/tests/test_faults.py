@@ -242,6 +242,7 @@ async def test_a_page_instead_of_an_answer_points_to_the_address(serve: Any) -> 
     service = await serve(Answer((b"<html>Sign in</html>",), headers={"content-type": "text/html"}))
     assert "is base_url right?" in show_error(await failure(service))
 
+
 async def test_an_answer_that_its_server_calls_html_is_an_answer(serve: Any) -> None:
     """As Flask calls all answers of which nothing else is said."""
     said = replace(wire.says("Good day"), headers={"content-type": "text/html; charset=utf-8"})

@@ -406,6 +406,7 @@ async def test_a_page_instead_of_an_answer_is_no_answer(serve: Any, api: str) ->
     assert type(caught) is llm_errors.StreamError
     assert "is base_url right?" in show_error(caught)
 
+
 @both
 async def test_an_answer_that_its_server_calls_html_is_an_answer(serve: Any, api: str) -> None:
     """As Flask calls all answers of which nothing else is said."""
