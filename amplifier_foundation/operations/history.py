@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 LINE = 110
 """Longest answer or reason in a line, in characters."""
-REASON = 2 * LINE
+REASON = 3 * LINE
 """Longest reason why an event is not done yet, with its remedy."""
 END_OF_PATH = 40
 """Characters of a path that begins a line which is too long."""

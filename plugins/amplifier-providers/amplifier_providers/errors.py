@@ -22,6 +22,7 @@ from amplifier_core.llm_errors import (
 )
 
 from .redirects import Redirected
+from .tls import forget_tls_contexts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -113,6 +114,8 @@ class BaseTranslator(ABC):
             if isinstance(each, Redirected):
                 return self.make(each.kind, str(each), each.remedy)
             if each is not None and "remedy" in vars(each):  # the transport explains it
+                if "CERTIFICATE_VERIFY_FAILED" in str(each.__cause__):
+                    forget_tls_contexts()
                 is_lasting = vars(each).get("is_of_environment", False)
                 made = self.make(NetworkError, f"no connection: {each}", vars(each)["remedy"], retryable=not is_lasting)
                 vars(made)["is_of_environment"] = is_lasting

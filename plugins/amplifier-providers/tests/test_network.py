@@ -11,11 +11,13 @@ import pytest
 
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.llm_errors import ConfigurationError, LLMError, NetworkError
+from amplifier_foundation.operations.history import REASON, first_line
+from amplifier_foundation.sessions.failures import describe_failure
 from amplifier_providers import tls
 from amplifier_providers.errors import BaseTranslator
 from amplifier_providers.redirects import Redirected, refuse_redirect
 from amplifier_providers.tls import make_transport
-from tests.proxies import CLOSING, SILENT, VARIABLES, Proxy, SecureServer
+from tests.proxies import CLOSING, SILENT, VARIABLES, Proxy, SecureServer, make_certificate
 
 from .test_providers import REQUEST, EchoProvider, Settings
 
@@ -141,9 +143,10 @@ async def test_a_proxy_that_is_not_there_is_told_apart_from_the_service(
     assert error.remedy == "Check HTTPS_PROXY and the network."
 
 
-async def test_an_untrusted_certificate_names_the_variable_and_is_not_asked_for_again(
+async def test_an_untrusted_certificate_names_the_variable_to_its_end(
     library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "corp.pem")
     with SecureServer(tmp_path) as server, Proxy(server.address) as proxy:
         monkeypatch.setenv("HTTPS_PROXY", proxy.url)
         error = await failure(library)
@@ -151,6 +154,20 @@ async def test_an_untrusted_certificate_names_the_variable_and_is_not_asked_for_
     assert "the certificate is not trusted (self-signed certificate)" in str(error)
     assert "set SSL_CERT_FILE to a file" in error.remedy
     assert (error.is_of_environment, error.retryable) == (True, False)
+    assert first_line(describe_failure(error), REASON).endswith("REQUESTS_CA_BUNDLE does not count here.")
+
+
+async def test_a_certificate_is_trusted_as_soon_as_its_authority_is_in_the_file(
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authorities = make_certificate(tmp_path, "other.test")[0]
+    with SecureServer(tmp_path) as server, Proxy(server.address) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(authorities))
+        assert "is not trusted" in str(await failure(library))
+        with authorities.open("ab") as file:
+            file.write(server.certificate.read_bytes())
+        assert (await ask(library)).text == "there"
 
 
 @pytest.mark.parametrize(
