@@ -116,9 +116,8 @@ class BaseTranslator(ABC):
             if each is not None and "remedy" in vars(each):  # the transport explains it
                 if "CERTIFICATE_VERIFY_FAILED" in str(each.__cause__):
                     forget_tls_contexts()
-                is_lasting = vars(each).get("is_of_environment", False)
-                made = self.make(NetworkError, f"no connection: {each}", vars(each)["remedy"], retryable=not is_lasting)
-                vars(made)["is_of_environment"] = is_lasting
+                made = self.make(NetworkError, f"no connection: {each}", vars(each)["remedy"])
+                vars(made)["is_of_environment"] = vars(each).get("is_of_environment", False)
                 return made
         found = self.translate_foreign(error)
         if found is not None:

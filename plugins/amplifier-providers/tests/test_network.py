@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.llm_errors import ConfigurationError, LLMError, NetworkError
+from amplifier_foundation.background.outages import waits_for_person
+from amplifier_foundation.cli import exits
+from amplifier_foundation.flows.failures import explain
 from amplifier_foundation.operations.history import REASON, first_line
 from amplifier_foundation.sessions.failures import describe_failure
 from amplifier_providers import tls
@@ -20,6 +23,10 @@ from amplifier_providers.tls import make_transport
 from tests.proxies import CLOSING, SILENT, VARIABLES, Proxy, SecureServer, make_certificate
 
 from .test_providers import REQUEST, EchoProvider, Settings
+
+if TYPE_CHECKING:
+    from amplifier_core.message_models import ChatResponse
+    from amplifier_providers.streaming import BlockStream
 
 ADDRESS = "https://corp.test/v1"
 
@@ -129,7 +136,29 @@ async def test_a_fault_of_the_proxy_names_it(
     assert f"the proxy 127.0.0.1:{proxy.port} of HTTPS_PROXY" in str(error)
     assert not str(error).endswith((":", "()"))
     assert error.remedy.endswith(remedy)
-    assert (error.is_of_environment, error.retryable) == (is_lasting, not is_lasting)
+    assert (error.is_of_environment, error.retryable) == (is_lasting, True)
+
+
+async def test_what_a_person_mends_is_tried_again_and_has_events_wait(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class AskingProvider(EchoProvider):
+        async def stream(self, client: Any, call: Any, blocks: BlockStream) -> ChatResponse:
+            await client.post(ADDRESS, json={})
+            raise AssertionError("there is no tunnel")
+
+    with Proxy(does="407 Proxy Authentication Required") as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        settings = Settings.read({"min_retry_delay": 0, "max_retries": 2})
+        hooks = ModuleCoordinator(session_id="test").hooks
+        provider = AskingProvider(settings, hooks, key="key-1", address=None)
+        provider.begin(lambda: import_module(library).AsyncClient(**make_transport(library)))
+        with pytest.raises(NetworkError, match="answers 407") as caught:
+            await provider.complete(REQUEST)
+        assert len(proxy.asked) == 3
+    assert explain(caught.value, "task").is_retryable
+    assert exits.exit_code(caught.value) == exits.TRY_AGAIN
+    assert waits_for_person(caught.value)
 
 
 async def test_a_proxy_that_is_not_there_is_told_apart_from_the_service(
@@ -153,7 +182,7 @@ async def test_an_untrusted_certificate_names_the_variable_to_its_end(
     assert "corp.test" in str(error)
     assert "the certificate is not trusted (self-signed certificate)" in str(error)
     assert "set SSL_CERT_FILE to a file" in error.remedy
-    assert (error.is_of_environment, error.retryable) == (True, False)
+    assert (error.is_of_environment, error.retryable) == (True, True)
     assert first_line(describe_failure(error), REASON).endswith("REQUESTS_CA_BUNDLE does not count here.")
 
 
