@@ -193,13 +193,15 @@ def test_an_error_reaches_another_process_with_its_text_and_its_facts(
 
 
 def test_no_text_of_the_kernel_names_a_command_of_the_command_line() -> None:
-    command = re.compile(r"\bamplifier (run|up|session|trigger|plugin|bundle|store|why|ps|logs|stop)\b|--[a-z]+")
+    command = r"\bamplifier (run|up|session|trigger|plugin|bundle|store|why|ps|logs|stop)\b"
     named = [
         f"{path.name}:{node.lineno} {node.value}"
         for path in Path(errors.__file__).parent.rglob("*.py")
         if path.name != "pytest_plugin.py"
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and command.search(node.value)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        # secrets are looked for after the options of all programs
+        if re.search(command if path.parent.name == "utils" else rf"{command}|--[a-z]+", node.value)
     ]
     assert named == []
 
