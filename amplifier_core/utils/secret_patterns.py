@@ -195,7 +195,7 @@ Such a match begins where `NAME_BEGINS` matches.
 """
 _COOKIE = r"[\w.$-]{1,80}="
 _TO_OPTION = (  # on the same line, or on the next one after a backslash; also as JSON, and not to another command
-    r"(?:[^\n|;&\\]|&(?=\w)|\\{1,7}[\"']|\\\n|(?:\\{3}){1,4}n){0,200}?[ \t]"
+    r"[^\n|;&\\]{0,200}?(?:(?:&(?=\w)|\\{1,8}(?:[\n\"']|(?=[ \t]))|(?:\\{3}){1,4}n)[^\n|;&\\]{0,200}?){0,9}?[ \t]"
 )
 _USER = r"(?!\d{1,10}:\d{1,10}(?![^\s\"'\\]))[^\s:\"'\\]{1,80}:"  # no pair of ids, as of `docker run`
 _OPTIONS = r"(?:[ \t]{1,9}-[\w=.@%+:/-]{1,80}(?:[ \t]{1,9}[\w.@%+:/][^\s|;&\"'\\]{0,80})?){0,8}?[ \t]{1,9}"
