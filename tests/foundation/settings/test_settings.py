@@ -280,7 +280,7 @@ def test_a_folder_above_that_belongs_to_somebody_else_is_no_project(project: Pat
         ("bundle: ''\n", "1:9: error[AMP303] bundle: must not be empty"),
         ("storage: a b\n", "1:10: error[AMP303] storage: must match [A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"),
         ("bundles: {'a/b': /x}\n",
-         "1:10: error[AMP303] bundles: 'a/b' is not a name; use one without ':', '/' and '\\'"),
+         "1:10: error[AMP303] bundles: 'a/b' is not a name; use printable characters without ':', '/' and '\\'"),
         ("bundle: ~nob/x\n", "1:9: error[AMP304] bundle: '~nob/x' is in the home folder of an unknown user"),
         ("bundles:\n  a: file://host/x\n", "2:6: error[AMP304] bundles.a: a file:// URL names a path of this machine: "
                                                "file:///folder/bundle.md"),
