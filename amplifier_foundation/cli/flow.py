@@ -176,7 +176,7 @@ async def _run(
         remedy = f"Go on with: amplifier flow resume {result.run_id}"
         if result.error.code == DENIED:
             remedy = f"Ask anew with a fork: amplifier flow fork {result.run_id} --at {result.error.task}"
-        tell(f"amplifier: {plain(str(result.error))}. {remedy}")
+        tell(f"amplifier: {plain(str(result.error)).rstrip('.')}. {remedy}")
         return exits.FAILED
     return exits.OK
 

@@ -176,6 +176,23 @@ def test_each_failure_of_a_run_is_shown_with_its_attempt_and_its_reason(
     assert all("playbook" in row for row in rows)
 
 
+def test_the_remedy_of_a_provider_has_one_full_stop(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("amplifier_provider_openai")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    write(folder, ["{id: one, agent: self, prompt: one, retries: 0}"])
+    path = folder / "bundle.md"
+    path.write_text(
+        path.read_text()
+        .replace("provider-playbook", "provider-openai")
+        .replace("delay_ms: 0, ", "")
+        .replace('otherwise: {say: "You said: {prompt}"}', "model: gpt-5")
+    )
+    assert invoke(["flow", "run"]) == exits.FAILED
+    assert "in the provider's config. Go on with: amplifier flow resume" in capsys.readouterr().err
+
+
 def test_a_killed_run_goes_on_and_takes_no_turn_twice(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(folder, chain(), delay=60)
     command = ["flow", "run"]
