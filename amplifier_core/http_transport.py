@@ -33,28 +33,20 @@ _CHECK = "Check the address, the network and the proxy"
 class EnvironmentTransport:
     """A transport for the asynchronous client of `library`, `httpx` or `httpx2`, with the proxies of the environment.
 
-    The limit to connect covers the wait for a tunnel. An error before the connection is there names the proxy, and has
-    a `remedy`; `is_of_environment` means: only a person can mend it. Raises `NetworkMisconfigured`.
+    The limit to connect covers the wait for a tunnel. An error before the connection is there names the proxy, or the
+    variable that cannot be used, and has a `remedy`; `is_of_environment` means: only a person can mend it.
     """
 
     def __init__(self, library: Any, context: SSLContext, *, uses_proxies: bool = True) -> None:
         self._library = library
         self._proxies = read_proxies() if uses_proxies else Proxies({}, None)
-        options = {
+        self._options = {
             "verify": context,
             "trust_env": False,
             "limits": library.Limits(**_CONNECTIONS),
             "socket_options": _KEEPALIVE,
         }
-        self._ways: dict[Proxy | None, Any] = {None: library.AsyncHTTPTransport(**options)}
-        for proxy in set(self._proxies.by_scheme.values()):
-            proxy.require("http", "https", "socks5", "socks5h")
-            try:
-                self._ways[proxy] = library.AsyncHTTPTransport(proxy=proxy.url, **options)
-            except ImportError:
-                problem = f"a SOCKS proxy ({proxy.variable}) needs a package"
-                remedy = f"Run: pip install 'httpx[socks]', or unset {proxy.variable}"
-                raise NetworkMisconfigured(proxy.variable, problem, remedy) from None
+        self._ways: dict[Proxy | None, Any] = {}
 
     async def __aenter__(self) -> EnvironmentTransport:
         return self
@@ -70,14 +62,19 @@ class EnvironmentTransport:
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request. Raises a `TransportError` of the library."""
         url = request.url
-        proxy = self._proxies.find(url.scheme, url.host, url.port)
+        try:
+            proxy = self._proxies.find(url.scheme, url.host, url.port)
+            way = self._find_way(proxy)
+        except NetworkMisconfigured as error:
+            told = self._library.ProxyError(error.problem, request=request)
+            raise _advise(told, error.remedy, is_of_environment=True) from None
         seconds = request.extensions.get("timeout", {}).get("connect")
         limit = asyncio.timeout(None)
         progress = _Progress(limit, seconds)
         request.extensions["trace"] = progress.note
         try:
             async with limit:
-                return await self._ways[proxy].handle_async_request(request)
+                return await way.handle_async_request(request)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -90,6 +87,21 @@ class EnvironmentTransport:
             text, remedy, is_of_environment = told
             explained = type(error)(text, request=request)
             raise _advise(explained, remedy, is_of_environment=is_of_environment) from error
+
+    def _find_way(self, proxy: Proxy | None) -> Any:
+        """Return the library's transport through a proxy. Raises `NetworkMisconfigured` for one it cannot use."""
+        if proxy in self._ways:
+            return self._ways[proxy]
+        if proxy is not None:
+            proxy.require("http", "https", "socks", "socks5", "socks5h")
+        try:
+            way = self._library.AsyncHTTPTransport(proxy=proxy and proxy.url, **self._options)
+        except ImportError:
+            variable = proxy.variable if proxy else ""
+            problem = f"a SOCKS proxy ({variable}) needs a package"
+            remedy = f"Run: pip install 'httpx[socks]', or unset {variable}"
+            raise NetworkMisconfigured(variable, problem, remedy) from None
+        return self._ways.setdefault(proxy, way)
 
     def _explain(self, error: Any, proxy: Proxy | None, host: str, progress: _Progress) -> tuple[str, str, bool] | None:
         """Return the problem, its remedy, and whether only a person can mend it; None: it was made."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CERTIFICATES = "SSL_CERT_FILE"
 _OTHER_CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 """Variables of other programs, without effect here."""
-_SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
+_SCHEMES = ("http", "https", "socks", "socks4", "socks4a", "socks5", "socks5h")
 _PORTS = {"http": 80, "https": 443}
 _ADDRESS = "Write it as http://HOST:PORT, and # / ? @ in a password as %23 %2F %3F %40"
 ADD_AUTHORITY = (
@@ -80,7 +80,8 @@ class Proxy(NamedTuple):
     def url(self) -> str:
         """The address, quoted."""
         signed = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}@" if self.user or self.password else ""
-        return f"{self.scheme}://{signed}{self.server}"
+        scheme = "socks5" if self.scheme == "socks" else self.scheme  # as GNOME means it
+        return f"{scheme}://{signed}{self.server}"
 
     def __str__(self) -> str:
         return f"the proxy {self.server} of {self.variable}"
@@ -93,19 +94,24 @@ class Proxy(NamedTuple):
 
 
 class Proxies(NamedTuple):
-    """The proxies of one moment by the scheme of a request, or `all`; and the exceptions from them."""
+    """The proxies of one moment by the scheme of a request, or `all`; and the exceptions from them.
 
-    by_scheme: Mapping[str, Proxy]
+    A proxy is its variable and the address as it is written: one that no request uses may be unreadable.
+    """
+
+    by_scheme: Mapping[str, tuple[str, str]]
     exceptions: str | None
 
     def find(self, scheme: str, host: str, port: int | None = None) -> Proxy | None:
-        """Return the proxy for requests to a host; None: it is asked without."""
-        proxy = self.by_scheme.get(scheme) or self.by_scheme.get("all")
-        if proxy is None:
+        """Return the proxy for requests to a host; None: it is asked without. Raises `NetworkMisconfigured`."""
+        found = self.by_scheme.get(scheme) or self.by_scheme.get("all")
+        if found is None:
             return None
         if self.exceptions is None:  # those of the system, if it has any
-            return None if proxy_bypass(host) else proxy
-        return None if self.excepts(host, port or _PORTS.get(scheme)) else proxy
+            is_excepted = bool(proxy_bypass(host))
+        else:
+            is_excepted = self.excepts(host, port or _PORTS.get(scheme))
+        return None if is_excepted else Proxy.parse(*found)
 
     def excepts(self, host: str, port: int | None) -> bool:
         """Return whether `NO_PROXY` names a host; an unreadable entry names none, as with curl."""
@@ -137,14 +143,14 @@ class Proxies(NamedTuple):
 
 
 def read_proxies() -> Proxies:
-    """Return the proxies of the environment, or of the system. Raises `NetworkMisconfigured`."""
+    """Return the proxies of the environment, or of the system."""
     found = getproxies()
     by_scheme = {}
     for scheme in ("http", "https", "all"):
         if address := found.get(scheme):
             names = [name for name in os.environ if name.lower() == f"{scheme}_proxy" and os.environ[name]]
             variable = max(names, key=str.islower, default="the system's settings")  # small letters come first
-            by_scheme[scheme] = Proxy.parse(variable, address.strip())
+            by_scheme[scheme] = (variable, address.strip())
     return Proxies(by_scheme, found.get("no"))
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from amplifier_core.network import ADD_AUTHORITY, CERTIFICATES, NetworkMisconfigured, check_certificates, read_proxies
+from amplifier_core.utils.secrets import redact_text
 
 from .errors import SourceNotFound, SourceRefused, out_of_time
 from .uris import redact_uris
@@ -140,18 +141,16 @@ class _Git:
 
     def use_network(self, source: ParsedURI) -> None:
         """Trust the certificates of the environment, unless the user's git has others. Raises `SourceRefused`."""
-        if source.transport not in ("http", "https"):
-            return
-        try:
-            check_certificates()
-            read_proxies()
-        except NetworkMisconfigured as error:
-            raise SourceRefused(source, f"cannot be asked for: {error.problem}", error.remedy) from None
-        if CERTIFICATES not in self._environment or "GIT_SSL_CAINFO" in self._environment:
+        is_needed = source.transport == "https" and self._environment.get(CERTIFICATES)
+        if not is_needed or "GIT_SSL_CAINFO" in self._environment:
             return
         with suppress(_GitFailed):
             self.run("config", "--get-regexp", r"^http\..*sslcainfo$")
             return
+        try:
+            check_certificates()
+        except NetworkMisconfigured as error:
+            raise SourceRefused(source, f"cannot be asked for: {error.problem}", error.remedy) from None
         self._environment["GIT_SSL_CAINFO"] = self._environment[CERTIFICATES]
 
     def stay_public(self, source: ParsedURI, url: str) -> str:
@@ -285,8 +284,19 @@ def _environment(source: ParsedURI, signing_in: dict[str, str]) -> dict[str, str
     }
 
 
-def _explain(source: ParsedURI, url: str, said: str) -> SourceNotFound | OSError:
-    """Return the error for git's message; an `OSError` for disk errors."""
+def _explain(source: ParsedURI, url: str, said: str) -> SourceNotFound | SourceRefused | OSError:
+    """Return the error for git's message; an `OSError` for disk errors.
+
+    git has proxies of its own, too: those of the environment are looked at once it has failed.
+    """
+    if source.transport in ("http", "https"):
+        try:
+            parts = urlsplit(url)
+            read_proxies().find(parts.scheme, parts.hostname or "", parts.port)
+        except NetworkMisconfigured as error:
+            return SourceRefused(source, f"cannot be asked for: {error.problem}", error.remedy)
+        except ValueError:  # git tells of such an address
+            pass
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     own = [line for line in lines if not line.startswith("remote: ")] or lines
     line, remedy = next(
@@ -295,7 +305,7 @@ def _explain(source: ParsedURI, url: str, said: str) -> SourceNotFound | OSError
         for line in reversed(own)
         if re.search(words, line.lower())
     )
-    message = f"git says: {redact_uris(line)[:300].rstrip('.')}"
+    message = f"git says: {redact_text(redact_uris(line))[:300].rstrip('.')}"
     if remedy == _DISK:
         return OSError(errno.EIO, message)
     if re.fullmatch(r"[0-9a-fA-F]{7,39}", source.ref):

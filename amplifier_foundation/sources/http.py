@@ -92,7 +92,6 @@ def _open(source: ParsedURI, deadline: Deadline, reach: Reach, other_url: str = 
     for handler in handlers:
         opener.add_handler(handler)
     with _network(source, deadline, proxied):
-        check_certificates()
         response = opener.open(asking, timeout=deadline.seconds_left())
     assert isinstance(response, HTTPResponse)
     return response
@@ -164,6 +163,8 @@ class _Proxied(request.BaseHandler):
         if req.has_proxy():
             return None
         scheme, parts = req.type, urlsplit(req.full_url)
+        if scheme == "https":
+            check_certificates()
         self.proxy = proxy = read_proxies().find(scheme, parts.hostname or "", parts.port)
         if proxy is None:
             return None

@@ -559,7 +559,10 @@ def in_environment(python: Path, *arguments: str) -> subprocess.CompletedProcess
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_what_is_missing_is_installed_for_real_and_then_there(environment: Path) -> None:
+def test_what_is_missing_is_installed_for_real_and_then_there(
+    environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://ann:pw1#x@127.0.0.1:1")  # no address of it is asked
     write("tools: [{module: tool-hammer, package: amplifier-module-tool-hammer}]\n")
     assert in_environment(environment, "validate").returncode == exits.USAGE
     done = in_environment(environment, "install", "--yes")

@@ -36,7 +36,7 @@ def test_an_address_that_cannot_be_read_is_told_by_the_name_of_its_variable(
 ) -> None:
     monkeypatch.setenv(name, address)
     with pytest.raises(NetworkMisconfigured, match=f"^{name} is ") as caught:
-        read_proxies()
+        read_proxies().find("https", "corp.test")
     assert not any(part in str(caught.value) for part in ("ann", "S3CRETpw", "12345", "127.0.0.1"))
 
 
@@ -59,6 +59,19 @@ def test_an_address_is_read_as_programs_write_it(
     monkeypatch.setenv("HTTPS_PROXY", proxy.url)
     read_again = read_proxies().find("https", "corp.test")
     assert read_again == proxy._replace(variable="HTTPS_PROXY")
+
+
+def test_an_address_counts_for_the_requests_that_use_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("HTTP_PROXY", "http://ann:pw#x@127.0.0.1:1")
+    monkeypatch.setenv("ALL_PROXY", "ftp://127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", "in.test")
+    assert str(read_proxies().find("https", "corp.test")) == "the proxy 127.0.0.1:1 of HTTPS_PROXY"
+    assert read_proxies().find("http", "in.test") is None
+    monkeypatch.setenv("ALL_PROXY", "socks://127.0.0.1:7890/")  # as GNOME writes it
+    found = read_proxies().find("ftp", "corp.test")
+    assert found is not None
+    assert found.url == "socks5://127.0.0.1:7890"
 
 
 @pytest.mark.parametrize(

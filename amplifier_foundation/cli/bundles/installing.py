@@ -111,12 +111,16 @@ def find_missing(path: str | None, plugins: Plugins) -> list[Missing]:
 
 def _install(requirement: str) -> str:
     """Install a package; return the last line of pip's output, '' on success."""
+    import os
+    from urllib.parse import urlsplit
+
     from amplifier_core.network import NetworkMisconfigured, read_proxies
 
     from ...bundle.installing import pip_command
 
     try:
-        read_proxies()  # pip would tell a part of a password
+        index = urlsplit(os.environ.get("PIP_INDEX_URL") or "https://pypi.org")
+        read_proxies().find(index.scheme, index.hostname or "")  # pip would tell a part of a password
     except NetworkMisconfigured as error:
         return str(error)
     last = "pip failed without output"

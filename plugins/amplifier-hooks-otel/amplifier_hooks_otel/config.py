@@ -48,10 +48,15 @@ class Settings:
     """Seconds that the end of a process waits for the collector."""
 
     @property
+    def address(self) -> str:
+        """The endpoint here, or that of the standard variables."""
+        named = self.endpoint or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+        return named or os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or DEFAULT_ENDPOINT
+
+    @property
     def shown_endpoint(self) -> str:
         """The endpoint for messages."""
-        named = self.endpoint or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-        return redact_text(named or os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or DEFAULT_ENDPOINT)
+        return redact_text(self.address)
 
 
 def make_model() -> type[BaseModel]:

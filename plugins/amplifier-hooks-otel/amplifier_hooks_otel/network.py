@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 try:
     from amplifier_core.network import explain_certificate, read_proxies
 except ModuleNotFoundError:
 
-    def check_proxies() -> None:
+    def check_proxy(url: str) -> None:
         """Leave the proxies to the SDK."""
 
     def explain_certificate(text: str) -> tuple[str, str] | None:
@@ -14,9 +16,10 @@ except ModuleNotFoundError:
         return None
 else:
 
-    def check_proxies() -> None:
-        """Raise `ValueError` for an unreadable address of a proxy: the SDK would tell a part of its password."""
-        read_proxies()
+    def check_proxy(url: str) -> None:
+        """Raise `ValueError` for an unreadable address of the proxy to `url`: the SDK would tell of its password."""
+        parts = urlsplit(url)
+        read_proxies().find(parts.scheme, parts.hostname or "", parts.port)
 
 
-__all__ = ["check_proxies", "explain_certificate"]
+__all__ = ["check_proxy", "explain_certificate"]

@@ -26,7 +26,7 @@ from opentelemetry.sdk.version import __version__
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from .config import DEFAULT_SERVICE
-from .network import check_proxies, explain_certificate
+from .network import check_proxy, explain_certificate
 from .records import METRICS, Measurement
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Exporter:
     def __init__(
         self, settings: Settings, note_problem: Callable[[str], None], measure: Callable[[], Iterable[Measurement]]
     ) -> None:
-        check_proxies()
+        check_proxy(settings.address)
         _here.note_problem = note_problem
         _route_logs()
         self._measure = measure

@@ -23,7 +23,9 @@ def explain_environment(error: Exception) -> tuple[str, str] | None:
     try:
         from amplifier_core.network import read_proxies
 
-        read_proxies()
+        for scheme in () if isinstance(error, ImportError) else ("http", "https", "all"):
+            if (proxy := read_proxies().find(scheme, "")) is not None:
+                proxy.require("http", "https", "socks5", "socks5h")
     except ModuleNotFoundError:  # the published kernel does not read them
         pass
     except ValueError as fault:

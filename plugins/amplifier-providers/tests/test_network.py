@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from importlib import import_module
 from pathlib import Path
@@ -205,19 +206,27 @@ async def test_a_certificate_is_trusted_as_soon_as_its_authority_is_in_the_file(
         ("HTTPS_PROXY", "http://ann:S3CRETpw#x@127.0.0.1:1", "HTTPS_PROXY is no address"),
         ("ALL_PROXY", "socks4://127.0.0.1:1", "ALL_PROXY names a proxy of the scheme socks4"),
         ("ALL_PROXY", "socks5://127.0.0.1:1", r"SOCKS proxy \(ALL_PROXY\) needs a package"),
-        ("SSL_CERT_FILE", "/nonexistent.pem", "SSL_CERT_FILE=/nonexistent.pem holds no certificates"),
     ],
 )
 async def test_a_variable_that_cannot_be_used_is_told_and_marked_for_events_to_wait(
     library: str, variable: str, value: str, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, value)
+    error = await failure(library)
+    assert re.search(told, str(error))
+    assert error.is_of_environment
+    assert "S3CRET" not in f"{error} {error.remedy}"
+
+
+async def test_certificates_that_cannot_be_used_are_told_and_marked_for_events_to_wait(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent.pem")
     provider = EchoProvider(Settings(), ModuleCoordinator(session_id="test").hooks, key="key-1", address=None)
     provider.begin(lambda: import_module(library).AsyncClient(**make_transport(library)))
-    with pytest.raises(ConfigurationError, match=told) as caught:
+    with pytest.raises(ConfigurationError, match=r"SSL_CERT_FILE=/nonexistent\.pem holds no certificates") as caught:
         await provider.complete(REQUEST)
     assert caught.value.is_of_environment
-    assert "S3CRET" not in f"{caught.value} {caught.value.remedy}"
 
 
 async def test_an_exception_that_an_sdk_cannot_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,5 +93,16 @@ async def test_a_variable_that_cannot_be_used_is_named(
     async with open_room({"far": {"url": ADDRESS}}) as room:
         assert told in room.shown[0]
         assert "S3CRET" not in room.shown[0]
-    with pytest.raises(ValueError, match=told.partition("=")[0]):
+    with pytest.raises((ValueError, ServerError), match=told.partition("=")[0]):
         await log_in("far", ADDRESS, {}, show)
+
+
+async def test_a_variable_that_a_server_does_not_need_does_not_take_it_away(
+    open_room: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://ann:S3CRETpw#x@127.0.0.1:1")
+    monkeypatch.setenv("ALL_PROXY", "socks4://127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with serving(lambda text, usual: (200, "application/json", usual), []) as server:
+        async with open_room({"far": server}) as room:
+            assert await room.echo("a", "far") == SAID.replace("one", "far")

@@ -89,7 +89,8 @@ async def ask(url: Url, config: WebConfig) -> Fetched | str:
 def find_proxy(url: Url) -> Proxy | None:
     """Return the environment's proxy for a host. Raises `FetchError` for unusable variables."""
     try:
-        check_certificates()
+        if url.scheme == "https":
+            check_certificates()
         proxy = read_proxies().find(url.scheme, url.host, url.port)
         if proxy is not None:
             proxy.require("http", "https")

@@ -508,6 +508,16 @@ async def test_a_proxy_whose_address_cannot_be_read_is_told_without_its_password
     assert message.startswith("HTTP_PROXY is no address of a proxy that can be read; a person has to mend it")
 
 
+async def test_a_variable_that_a_request_does_not_use_stops_none(
+    fetch: Fetch, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{server.port}")
+    monkeypatch.setenv("ALL_PROXY", "ftp://127.0.0.1:1")
+    monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent.pem")
+    server.put("http://example.com/x", "through it", "text/plain")
+    assert inside((await fetch("http://example.com/x")).output["content"]) == "through it"
+
+
 @pytest.mark.parametrize(
     ("does", "kind", "told"),
     [

@@ -10,7 +10,7 @@ import pytest
 from amplifier_foundation.sources import SourceCache, SourceNotFound, SourceRefused
 from tests.proxies import CLOSING, VARIABLES, Proxy, SecureServer
 
-from .conftest import Server
+from .conftest import Repository, Server
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +75,32 @@ def test_a_proxy_whose_address_cannot_be_read_is_told_without_its_password(
     with pytest.raises(SourceRefused, match="HTTPS_PROXY is no address of a proxy") as caught:
         cache.fetch(f"{scheme}://corp.test/bundle.md")
     assert "S3CRET" not in str(caught.value)
+
+
+def test_a_variable_that_a_request_does_not_use_stops_none(
+    cache: SourceCache, repository: Repository, serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = serve(repository.folder.parent).address
+    unused = {"ALL_PROXY": "ftp://127.0.0.1:1", "HTTPS_PROXY": "http://a:b#c@127.0.0.1:1", "NO_PROXY": "127.0.0.1"}
+    for name, value in (unused | {"SSL_CERT_FILE": "/nonexistent.pem"}).items():
+        monkeypatch.setenv(name, value)
+    assert cache.fetch(f"http://{address}/repo/bundle.md").read_text() == "one"
+    assert (cache.fetch(f"git+http://{address}/repo/.git") / "bundle.md").read_text() == "one"
+
+
+def test_the_proxy_of_gits_own_settings_counts_before_an_unreadable_one(
+    cache: SourceCache,
+    repository: Repository,
+    serve: Callable[..., Server],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Proxy(serve(repository.folder.parent).server_address) as proxy:
+        settings = tmp_path / "gitconfig"
+        settings.write_text(f"[http]\n\tproxy = {proxy.url}\n")
+        monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
+        monkeypatch.setenv("HTTP_PROXY", "http://ann:S3CRETpw#x@127.0.0.1:1")
+        assert (cache.fetch("git+http://corp.test/repo/.git") / "bundle.md").read_text() == "one"
 
 
 def test_git_trusts_the_certificates_of_the_environment_unless_it_has_others(
