@@ -34,7 +34,8 @@ class EnvironmentTransport:
     """A transport for the asynchronous client of `library`, `httpx` or `httpx2`, with the proxies of the environment.
 
     The limit to connect covers the wait for a tunnel. An error before the connection is there names the proxy, or the
-    variable that cannot be used, and has a `remedy`; `is_of_environment` means: only a person can mend it.
+    variable that cannot be used, and has a `remedy`; `is_of_environment` means: only a person can mend it. An answer
+    has its proxy as the extension `proxy`.
     """
 
     def __init__(self, library: Any, context: SSLContext, *, uses_proxies: bool = True) -> None:
@@ -74,7 +75,9 @@ class EnvironmentTransport:
         request.extensions["trace"] = progress.note
         try:
             async with limit:
-                return await way.handle_async_request(request)
+                response = await way.handle_async_request(request)
+            response.extensions["proxy"] = proxy
+            return response
         except TimeoutError:
             if not limit.expired():
                 raise

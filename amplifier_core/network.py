@@ -103,9 +103,14 @@ class Proxies(NamedTuple):
     exceptions: str | None
 
     def find(self, scheme: str, host: str, port: int | None = None) -> Proxy | None:
-        """Return the proxy for requests to a host; None: it is asked without. Raises `NetworkMisconfigured`."""
+        """Return the proxy for requests to a host; None: it is asked without, as this machine is.
+
+        Raises `NetworkMisconfigured`.
+        """
+        from .permissions.hosts import is_loopback_host
+
         found = self.by_scheme.get(scheme) or self.by_scheme.get("all")
-        if found is None:
+        if found is None or is_loopback_host(host):
             return None
         if self.exceptions is None:  # those of the system, if it has any
             is_excepted = bool(proxy_bypass(host))

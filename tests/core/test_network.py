@@ -74,6 +74,12 @@ def test_an_address_counts_for_the_requests_that_use_it_alone(monkeypatch: pytes
     assert found.url == "socks5://127.0.0.1:7890"
 
 
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.9.1", "::1", "[::1]"])
+def test_this_machine_is_asked_without_a_proxy(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    assert read_proxies().find("http", host) is None
+
+
 @pytest.mark.parametrize(
     ("exceptions", "asked_without"),
     [
@@ -82,14 +88,14 @@ def test_an_address_counts_for_the_requests_that_use_it_alone(monkeypatch: pytes
         ("*.corp.test", ["corp.test", "a.corp.test"]),
         ("corp.test:443", ["corp.test", "a.corp.test"]),
         ("corp.test:80", []),
-        ("localhost,[::1]", ["::1"]),
-        ("::1", ["::1"]),
-        ("[::1]:443,10.0.0.0/8", ["::1", "10.1.2.3"]),
-        ("[::1]:80", []),
+        ("localhost,[fc00::1]", ["fc00::1"]),
+        ("fc00::1", ["fc00::1"]),
+        ("[fc00::1]:443,10.0.0.0/8", ["fc00::1", "10.1.2.3"]),
+        ("[fc00::1]:80", []),
         ("fd00::/8", ["fd00::1"]),
         ("*.corp,[fd00::1]:443", ["fd00::1"]),
         ("[,:::,10.0.0.0/99,]", []),
-        ("*", ["corp.test", "a.corp.test", "badcorp.test", "::1", "fd00::1", "10.1.2.3"]),
+        ("*", ["corp.test", "a.corp.test", "badcorp.test", "fc00::1", "fd00::1", "10.1.2.3"]),
     ],
 )
 def test_an_exception_is_read_as_curl_reads_it(
@@ -98,7 +104,7 @@ def test_an_exception_is_read_as_curl_reads_it(
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("NO_PROXY", exceptions)
     proxies = read_proxies()
-    hosts = ["corp.test", "a.corp.test", "badcorp.test", "::1", "fd00::1", "10.1.2.3"]
+    hosts = ["corp.test", "a.corp.test", "badcorp.test", "fc00::1", "fd00::1", "10.1.2.3"]
     assert [host for host in hosts if proxies.find("https", host) is None] == asked_without
 
 

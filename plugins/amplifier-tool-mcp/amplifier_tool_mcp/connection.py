@@ -325,13 +325,13 @@ class Connection:
             problem = error.errors(include_url=False)[0]
             return f"it answers against the protocol: {'.'.join(map(str, problem['loc']))}: {problem['msg']}"
         if isinstance(error, MCPError) and (found := _find_no_answer(error)) is not None:
-            status = f" (HTTP {self._http.status})" if self._http is not None else ""
+            status = f" ({self._http.shown_status})" if self._http is not None else ""
             return f"it answers against the protocol: {found}{status}"
         if isinstance(error, RuntimeError) and str(error).startswith("Unsupported protocol version"):
             return f"it speaks the protocol {plain(str(error).rpartition(' ')[2], 40)}, which is not known"
         if self._program is not None and (error is None or self._is_lost()):
             return redact_text(self._program.describe_end())
-        status = f" (HTTP {self._http.status})" if self._http is not None and self._http.status >= 400 else ""
+        status = f" ({self._http.shown_status})" if self._http is not None and self._http.status >= 400 else ""
         return redact_text(f"{describe_error(error)}{status}" if error is not None else "it was lost")
 
 

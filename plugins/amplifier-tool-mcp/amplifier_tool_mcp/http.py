@@ -36,6 +36,8 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
     def __init__(self) -> None:
         self.status = 0
         """0 before the first answer, and after one that did not come, or broke off."""
+        self.shown_status = ""
+        """The last status, and the proxy that may have answered in place of the server."""
         try:
             context = httpx2.create_ssl_context()
         except OSError as error:
@@ -51,6 +53,8 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
             self.status = 0
             raise
         self.status = response.status_code
+        proxy = response.extensions["proxy"] if request.url.scheme == "http" and self.status >= 500 else None
+        self.shown_status = f"HTTP {self.status}" + (f" through {proxy}" if proxy else "")
         if (own := statuses.get()) is not None:
             own.append(response.status_code)
         if response.headers.get("content-encoding", "identity") != "identity":

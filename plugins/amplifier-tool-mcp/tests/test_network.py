@@ -97,6 +97,18 @@ async def test_a_variable_that_cannot_be_used_is_named(
         await log_in("far", ADDRESS, {}, show)
 
 
+async def test_a_server_on_this_machine_is_asked_without_the_proxy_and_a_proxy_that_fails_is_named(
+    open_room: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(lambda text, usual: (200, "application/json", usual), []) as server, Proxy(does="502 No") as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        async with open_room({"far": server}) as room:
+            assert await room.echo("a", "far") == SAID.replace("one", "far")
+        assert proxy.asked == []
+        async with open_room({"far": {"url": "http://corp.test/mcp"}}) as room:
+            assert f"(HTTP 502 through the proxy 127.0.0.1:{proxy.port} of HTTP_PROXY)" in room.shown[0]
+
+
 async def test_a_variable_that_a_server_does_not_need_does_not_take_it_away(
     open_room: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
