@@ -28,14 +28,16 @@ _KEEPALIVE = [
 """Find out within minutes about a server without a sign of life."""
 _CONNECTIONS = {"max_connections": 1000, "max_keepalive_connections": 100}
 _CHECK = "Check the address, the network and the proxy"
+TUNNEL = 30.0
+"""Seconds that a proxy may take for a tunnel, unless the limit to connect is longer."""
 
 
 class EnvironmentTransport:
     """A transport for the asynchronous client of `library`, `httpx` or `httpx2`, with the proxies of the environment.
 
-    The limit to connect covers the wait for a tunnel. An error before the connection is there names the proxy, or the
-    variable that cannot be used, and has a `remedy`; `is_of_environment` means: only a person can mend it. An answer
-    has its proxy as the extension `proxy`.
+    The limit to connect, or `TUNNEL` if that is longer, covers the wait for a tunnel. An error before the connection
+    is there names the proxy, or the variable that cannot be used, and has a `remedy`; `is_of_environment` means: only
+    a person can mend it. An answer has its proxy as the extension `proxy`.
     """
 
     def __init__(self, library: Any, context: SSLContext, *, uses_proxies: bool = True) -> None:
@@ -70,6 +72,7 @@ class EnvironmentTransport:
             told = self._library.ProxyError(error.problem, request=request)
             raise _advise(told, error.remedy, is_of_environment=True) from None
         seconds = request.extensions.get("timeout", {}).get("connect")
+        seconds = None if seconds is None else max(seconds, TUNNEL)
         limit = asyncio.timeout(None)
         progress = _Progress(limit, seconds)
         request.extensions["trace"] = progress.note
@@ -82,7 +85,8 @@ class EnvironmentTransport:
             if not limit.expired():
                 raise
             late = self._library.ConnectTimeout(f"{proxy} has not answered within {seconds:g} s", request=request)
-            raise _advise(late, f"Check {proxy.variable if proxy else 'the proxy'} and the network") from None
+            remedy = f"Check {proxy.variable if proxy else 'the proxy'} and the network"
+            raise _advise(late, f"{remedy}; a provider waits longer with connect_timeout") from None
         except self._library.TransportError as error:
             told = self._explain(error, proxy, url.host, progress)
             if told is None:

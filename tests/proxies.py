@@ -33,6 +33,9 @@ class Proxy:
         self._to, self._does = to, does
         self.asked: list[str] = []
         """The first lines of requests."""
+        self.answers = threading.Event()
+        """Cleared, it keeps its answers back."""
+        self.answers.set()
         self.signed: list[str] = []
         """The values of `Proxy-Authorization`."""
         self._sockets: list[socket.socket] = []
@@ -45,6 +48,7 @@ class Proxy:
         return self
 
     def __exit__(self, *raised: object) -> None:
+        self.answers.set()
         for each in (self._listener, *self._sockets):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -70,6 +74,7 @@ class Proxy:
             self.signed += [each.partition(": ")[2] for each in lines if each.lower().startswith("proxy-auth")]
             if self._does == SILENT:
                 return
+            self.answers.wait()
             if self._does not in ("", CLOSING):
                 client.sendall(f"HTTP/1.1 {self._does}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
             elif lines[0].startswith("CONNECT"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from importlib import import_module
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from amplifier_core import http_transport
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.llm_errors import ConfigurationError, LLMError, NetworkError
 from amplifier_foundation.background.outages import waits_for_person
@@ -107,6 +109,7 @@ async def test_requests_go_through_the_proxy_with_its_password(
 
 
 async def test_the_limit_to_connect_covers_a_silent_proxy(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_transport, "TUNNEL", 0)
     with Proxy(does=SILENT) as proxy:
         monkeypatch.setenv("HTTPS_PROXY", proxy.url)
         begun = time.monotonic()
@@ -117,6 +120,17 @@ async def test_the_limit_to_connect_covers_a_silent_proxy(library: str, monkeypa
             == f"no connection: the proxy 127.0.0.1:{proxy.port} of HTTPS_PROXY has not answered within 0.2 s"
         )
         assert (type(error), error.retryable) == (NetworkError, True)
+        assert error.remedy.endswith("longer with connect_timeout.")
+
+
+async def test_a_slow_proxy_may_take_longer_than_the_limit_to_connect(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Proxy(does="502 Bad Gateway") as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        proxy.answers.clear()
+        asyncio.get_running_loop().call_later(1, proxy.answers.set)
+        assert "answers 502 Bad Gateway" in str(await failure(library, connect=0.5))
 
 
 @pytest.mark.parametrize(
