@@ -144,13 +144,18 @@ class _Progress:
 
     async def note(self, event: str, facts: dict[str, Any]) -> None:
         """Note an event."""
-        if event == "connection.connect_tcp.complete":
+        if event.endswith(".connect_tcp.complete"):
             self.is_connected = True
-        elif event == "http11.send_request_headers.started" and facts["request"].method == b"CONNECT":
+        elif event == "socks.setup_socks5_connection.started" or (
+            event == "http11.send_request_headers.started" and facts["request"].method == b"CONNECT"
+        ):
             self.waits = True
             if self._seconds is not None:
                 self._limit.reschedule(asyncio.get_running_loop().time() + self._seconds)
-        elif self.waits and event == "http11.receive_response_headers.complete":
+        elif self.waits and event in (
+            "socks.setup_socks5_connection.complete",
+            "http11.receive_response_headers.complete",
+        ):
             self.waits = False
             self._limit.reschedule(None)
 

@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,21 @@ class Translator(BaseTranslator):
 
     def translate_foreign(self, error: Exception) -> LLMError | None:
         return None
+
+
+class SilentSocks:
+    """Tells of its progress as the libraries do with `socksio`, which is not installed, and gets no answer."""
+
+    def __init__(self, **options: Any) -> None:
+        pass
+
+    async def handle_async_request(self, request: Any) -> None:
+        for event in ("connect_tcp.complete", "setup_socks5_connection.started"):
+            await request.extensions["trace"](f"socks.{event}", {})
+        await asyncio.Event().wait()
+
+    async def aclose(self) -> None:
+        pass
 
 
 @pytest.fixture(autouse=True)
@@ -121,6 +137,17 @@ async def test_the_limit_to_connect_covers_a_silent_proxy(library: str, monkeypa
         )
         assert (type(error), error.retryable) == (NetworkError, True)
         assert error.remedy.endswith("longer with connect_timeout.")
+
+
+async def test_the_limit_to_connect_covers_a_silent_socks_proxy(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if find_spec("socksio") is None:
+        monkeypatch.setattr(import_module(library), "AsyncHTTPTransport", SilentSocks)
+    monkeypatch.setattr(http_transport, "TUNNEL", 0)
+    with Proxy(does=SILENT) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url.replace("http", "socks5"))
+        async with asyncio.timeout(30):
+            error = await failure(library, connect=0.2)
+    assert f"the proxy 127.0.0.1:{proxy.port} of HTTPS_PROXY has not answered within 0.2 s" in str(error)
 
 
 async def test_a_slow_proxy_may_take_longer_than_the_limit_to_connect(
