@@ -138,6 +138,7 @@ class _Progress:
 
     def __init__(self, limit: asyncio.Timeout, seconds: float | None) -> None:
         self._limit, self._seconds = limit, seconds
+        self._stream: Any = None
         self.is_connected = False
         self.waits = False
         """Whether a proxy was asked for a tunnel, and has not answered."""
@@ -149,7 +150,7 @@ class _Progress:
         elif event == "socks.setup_socks5_connection.started" or (
             event == "http11.send_request_headers.started" and facts["request"].method == b"CONNECT"
         ):
-            self.waits = True
+            self.waits, self._stream = True, facts.get("stream")
             if self._seconds is not None:
                 self._limit.reschedule(asyncio.get_running_loop().time() + self._seconds)
         elif self.waits and event in (
@@ -158,6 +159,8 @@ class _Progress:
         ):
             self.waits = False
             self._limit.reschedule(None)
+        elif event == "socks.setup_socks5_connection.failed":
+            await self._stream.aclose()  # the libraries leave it open
 
 
 def _advise(error: Any, remedy: str, *, is_of_environment: bool = False) -> Any:
