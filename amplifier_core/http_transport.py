@@ -79,6 +79,9 @@ class EnvironmentTransport:
         try:
             async with limit:
                 response = await way.handle_async_request(request)
+            if response.status_code == 407 and proxy is not None:  # without a tunnel, the answer is the proxy's own
+                await response.aclose()
+                raise self._library.ProxyError(f"407 {response.reason_phrase}", request=request)
             response.extensions["proxy"] = proxy
             return response
         except TimeoutError:

@@ -312,11 +312,13 @@ async def test_a_proxy_of_the_environment_is_used(serve: Any, monkeypatch: pytes
 
 
 async def test_a_proxy_that_refuses_is_told(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with WireServer([json_answer(b"Proxy authentication required", 407)]) as proxy:
+    async with WireServer([json_answer(b"<html>login please</html>", 407)]) as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.url.replace("://", "://me:word@"))
         service = await serve(base_url="http://api.example.test")
         caught = await failure(service)
-        assert caught.status_code == 407
+        assert "of HTTP_PROXY answers 407 Proxy Authentication Required" in str(caught)
+        assert "before the host in HTTP_PROXY" in vars(caught)["remedy"]
+        assert vars(caught)["is_of_environment"]  # events wait
         assert "me:word" not in show_error(caught)
 
 

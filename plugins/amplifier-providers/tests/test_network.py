@@ -70,13 +70,13 @@ def library(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-async def ask(library: str, connect: float = 30.0) -> Any:
+async def ask(library: str, connect: float = 30.0, address: str = ADDRESS) -> Any:
     """Return the answer of the server, asked as providers ask. Raises an `LLMError`."""
     http = import_module(library)
     timeout = http.Timeout(60, connect=connect)
     async with http.AsyncClient(**make_transport(library), timeout=timeout) as client:
         try:
-            return await client.post(ADDRESS, json={})
+            return await client.post(address, json={})
         except http.HTTPError as error:
             raise Translator("m", ()).translate(error) from None
 
@@ -106,9 +106,9 @@ async def test_a_page_is_known_by_its_first_character(
                 assert (await client.get(ADDRESS)).content == said
 
 
-async def failure(library: str, connect: float = 30.0) -> Any:
+async def failure(library: str, connect: float = 30.0, address: str = ADDRESS) -> Any:
     with pytest.raises(LLMError) as caught:
-        await ask(library, connect)
+        await ask(library, connect, address)
     return caught.value
 
 
@@ -201,6 +201,17 @@ async def test_what_a_person_mends_is_tried_again_and_has_events_wait(
     assert explain(caught.value, "task").is_retryable
     assert exits.exit_code(caught.value) == exits.TRY_AGAIN
     assert waits_for_person(caught.value)
+
+
+async def test_a_proxy_that_wants_a_password_names_itself_without_a_tunnel_too(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Proxy(does="407 Proxy Authentication Required") as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        error = await failure(library, address="http://corp.test/v1")
+    assert f"the proxy 127.0.0.1:{proxy.port} of HTTP_PROXY answers 407 Proxy Authentication Required" in str(error)
+    assert error.remedy == "Put your user and password before the host in HTTP_PROXY."
+    assert error.is_of_environment
 
 
 async def test_a_proxy_that_is_not_there_is_told_apart_from_the_service(
