@@ -66,7 +66,9 @@ class EnvironmentTransport:
         """Send a request. Raises a `TransportError` of the library."""
         url = request.url
         try:
-            proxy = self._proxies.find(url.scheme, url.host, url.port)
+            asked = (url.scheme, url.host, url.port)
+            find, blocks = self._proxies.find, self._proxies.exceptions is None
+            proxy = await asyncio.to_thread(find, *asked) if blocks else find(*asked)
             way = self._find_way(proxy)
         except NetworkMisconfigured as error:
             told = self._library.ProxyError(error.problem, request=request)
@@ -79,7 +81,7 @@ class EnvironmentTransport:
         try:
             async with limit:
                 response = await way.handle_async_request(request)
-            if response.status_code == 407 and proxy is not None:  # without a tunnel, the answer is the proxy's own
+            if response.status_code == 407 and proxy is not None and url.scheme == "http":  # no tunnel: it is its own
                 await response.aclose()
                 raise self._library.ProxyError(f"407 {response.reason_phrase}", request=request)
             response.extensions["proxy"] = proxy

@@ -12,7 +12,7 @@ import re
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.request import getproxies, getproxies_environment, proxy_bypass
 
 from .errors import AmplifierError
 
@@ -96,7 +96,8 @@ class Proxy(NamedTuple):
 class Proxies(NamedTuple):
     """The proxies of one moment by the scheme of a request, or `all`; and the exceptions from them.
 
-    A proxy is its variable and the address as it is written: one that no request uses may be unreadable.
+    A proxy is its variable and the address as it is written: one that no request uses may be unreadable. The exceptions
+    are None for those of the system; to look at them may ask for the address of a host, and block.
     """
 
     by_scheme: Mapping[str, tuple[str, str]]
@@ -112,7 +113,7 @@ class Proxies(NamedTuple):
         found = self.by_scheme.get(scheme) or self.by_scheme.get("all")
         if found is None or is_loopback_host(host):
             return None
-        if self.exceptions is None:  # those of the system, if it has any
+        if self.exceptions is None:
             is_excepted = bool(proxy_bypass(host))
         else:
             is_excepted = self.excepts(host, port or _PORTS.get(scheme))
@@ -156,7 +157,7 @@ def read_proxies() -> Proxies:
             names = [name for name in os.environ if name.lower() == f"{scheme}_proxy" and os.environ[name]]
             variable = max(names, key=str.islower, default="the system's settings")  # small letters come first
             by_scheme[scheme] = (variable, address.strip())
-    return Proxies(by_scheme, found.get("no"))
+    return Proxies(by_scheme, found.get("no", "" if found == getproxies_environment() else None))
 
 
 def check_certificates() -> None:

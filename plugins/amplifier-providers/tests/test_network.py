@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 import time
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amplifier_core import http_transport
+from amplifier_core import http_transport, network
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.llm_errors import ConfigurationError, LLMError, NetworkError
 from amplifier_foundation.background.outages import waits_for_person
@@ -201,6 +202,26 @@ async def test_what_a_person_mends_is_tried_again_and_has_events_wait(
     assert explain(caught.value, "task").is_retryable
     assert exits.exit_code(caught.value) == exits.TRY_AGAIN
     assert waits_for_person(caught.value)
+
+
+async def test_the_exceptions_of_the_system_are_looked_at_beside_the_event_loop(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """macOS and Windows ask for the address of the host, for which no system here does."""
+    asked, goes_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def bypass(host: str) -> bool:
+        loop.call_soon_threadsafe(asked.set)
+        return not goes_on.wait(30)
+
+    monkeypatch.setattr(network, "proxy_bypass", bypass)
+    with Proxy(does="403 Forbidden") as proxy:
+        monkeypatch.setattr(network, "getproxies", lambda: {"https": proxy.url})
+        failing = asyncio.create_task(failure(library))
+        await asked.wait()
+        goes_on.set()
+        assert "of the system's settings answers 403 Forbidden" in str(await failing)
 
 
 async def test_a_proxy_that_wants_a_password_names_itself_without_a_tunnel_too(

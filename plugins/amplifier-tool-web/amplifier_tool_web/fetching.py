@@ -64,7 +64,7 @@ async def fetch(url: Url, config: WebConfig, may_follow: Callable[[Url, Url], No
 
 async def ask(url: Url, config: WebConfig) -> Fetched | str:
     """Return the page, or where it has moved. Raises `FetchError`."""
-    is_answering, proxy = False, find_proxy(url)
+    is_answering, proxy = False, await asyncio.to_thread(find_proxy, url)
     target = httpcore.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target)
     headers = [("Host", url.server), *_HEADERS]
     try:
@@ -87,7 +87,7 @@ async def ask(url: Url, config: WebConfig) -> Fetched | str:
 
 
 def find_proxy(url: Url) -> Proxy | None:
-    """Return the environment's proxy for a host. Raises `FetchError` for unusable variables."""
+    """Return the environment's proxy for a host; it may block. Raises `FetchError` for unusable variables."""
     try:
         if url.scheme == "https":
             check_certificates()

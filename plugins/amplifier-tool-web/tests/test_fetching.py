@@ -8,13 +8,14 @@ import re
 import ssl
 import subprocess
 import sys
+import threading
 import zlib
 from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amplifier_core import ModuleCoordinator
+from amplifier_core import ModuleCoordinator, network
 from amplifier_core.permissions import PermissionGate, Policy, parse_permissions
 from amplifier_core.validation.behavioral import ToolBehaviorTests
 from amplifier_core.validation.structural import ToolStructuralTests
@@ -506,6 +507,25 @@ async def test_a_proxy_whose_address_cannot_be_read_is_told_without_its_password
     kind, message = error_of(await fetch("http://example.com/"))
     assert (kind, "S3CRET" in message) == ("ProxyError", False)
     assert message.startswith("HTTP_PROXY is no address of a proxy that can be read; a person has to mend it")
+
+
+async def test_the_exceptions_of_the_system_are_looked_at_beside_the_event_loop(
+    fetch: Fetch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, goes_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def bypass(host: str) -> bool:
+        loop.call_soon_threadsafe(asked.set)
+        return not goes_on.wait(30)
+
+    monkeypatch.setattr(network, "proxy_bypass", bypass)
+    with Proxy(does="403 Forbidden") as proxy:
+        monkeypatch.setattr(network, "getproxies", lambda: {"https": proxy.url})
+        fetching = asyncio.create_task(fetch("https://example.com/"))
+        await asked.wait()
+        goes_on.set()
+        assert error_of(await fetching)[0] == "ProxyError"
 
 
 async def test_a_variable_that_a_request_does_not_use_stops_none(
