@@ -121,13 +121,13 @@ class Proxies(NamedTuple):
 
     def excepts(self, host: str, port: int | None) -> bool:
         """Return whether `NO_PROXY` names a host; an unreadable entry names none, as with curl."""
-        host = host.strip("[]").partition("%")[0].rstrip(".").lower()
+        host = _encode(host.strip("[]").partition("%")[0].rstrip(".").lower())
         try:
             address = ip_address(host)
         except ValueError:
             address = None
         for each in re.split(r"[,\s]+", (self.exceptions or "").lower()):
-            entry = each.rpartition("://")[2]
+            entry = each.rpartition("://")[2].rstrip("/")
             found = re.fullmatch(r"\[(?P<six>.+)\](?::(?P<port>\d+))?|(?P<name>[^:]+):(?P<other>\d+)", entry)
             name = (found["six"] or found["name"]) if found else entry
             only = (found["port"] or found["other"]) if found else None
@@ -141,11 +141,19 @@ class Proxies(NamedTuple):
                 except ValueError:
                     continue
             else:
-                name = name.removeprefix("*").strip(".")
+                name = _encode(name.removeprefix("*").strip("."))
                 is_named = bool(name) and (host == name or host.endswith(f".{name}"))
             if is_named:
                 return True
         return False
+
+
+def _encode(name: str) -> str:
+    """Return the name of a host as servers of names know it."""
+    try:
+        return name if name.isascii() else name.encode("idna").decode()
+    except UnicodeError:
+        return name
 
 
 def read_proxies() -> Proxies:

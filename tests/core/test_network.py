@@ -88,6 +88,7 @@ def test_this_machine_is_asked_without_a_proxy(host: str, monkeypatch: pytest.Mo
         ("*.corp.test", ["corp.test", "a.corp.test"]),
         ("corp.test:443", ["corp.test", "a.corp.test"]),
         ("corp.test:80", []),
+        ("corp.test/,http://10.1.2.3:443/", ["corp.test", "a.corp.test", "10.1.2.3"]),
         ("localhost,[fc00::1]", ["fc00::1"]),
         ("fc00::1", ["fc00::1"]),
         ("[fc00::1]:443,10.0.0.0/8", ["fc00::1", "10.1.2.3"]),
@@ -106,6 +107,17 @@ def test_an_exception_is_read_as_curl_reads_it(
     proxies = read_proxies()
     hosts = ["corp.test", "a.corp.test", "badcorp.test", "fc00::1", "fd00::1", "10.1.2.3"]
     assert [host for host in hosts if proxies.find("https", host) is None] == asked_without
+
+
+@pytest.mark.parametrize("exception", ["bücher.test", "xn--bcher-kva.test", "*.BÜCHER.test"])
+@pytest.mark.parametrize("host", ["bücher.test", "xn--bcher-kva.test"])
+def test_an_exception_may_be_in_letters_of_any_language(
+    exception: str, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", exception)
+    assert read_proxies().find("https", host) is None
+    assert read_proxies().find("https", "buecher.test") is not None
 
 
 @pytest.mark.parametrize("address", ["http://ann:{}@127.0.0.1:1", "ann:{}@127.0.0.1:1"])
