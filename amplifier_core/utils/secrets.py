@@ -286,13 +286,15 @@ def _read_secret(name: str, value: str) -> tuple[str, ...]:
 
 
 def _find_proxy_password(address: str) -> Iterator[str]:
-    """Yield the password in the address of a proxy: whole, unquoted, and in the pieces of readers of addresses."""
+    """Yield the password of a proxy: whole, unquoted, in the pieces of readers of addresses; or its user, a token."""
+    from urllib.parse import unquote
+
     user, _, password = address.rpartition("@")[0].split("://", 1)[-1].partition(":")
     if password:
-        from urllib.parse import unquote
-
         first = re.split("[#/?]", password)[0]
         yield from (password, unquote(password), f"{user}:{first}", *re.split("[#/?]", password))
+    elif len(user) >= 16 and re.search(r"\d", user):  # no name of a person
+        yield from (user, unquote(user))
 
 
 def _redact(text: str, forms: Sequence[str]) -> str:

@@ -129,6 +129,16 @@ def test_the_password_of_a_proxy_is_hidden_whole_and_in_pieces(address: str, mon
     assert "S3CRET" not in redact_text("it was S3CRET#pw")
 
 
+@pytest.mark.parametrize("address", ["http://{}@proxy.test:1", "http://{}:@proxy.test:1", "{}@proxy.test"])
+def test_a_token_in_place_of_the_user_of_a_proxy_is_hidden_but_no_name(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("https_proxy", address.format("a1b2c3d4e5f6a7b8"))
+    assert redact_text("it is a1b2c3d4e5f6a7b8") == "it is [REDACTED]"
+    monkeypatch.setenv("https_proxy", address.format("annemiller"))
+    assert redact_text("/home/annemiller/x") == "/home/annemiller/x"
+
+
 def test_a_missing_file_of_certificates_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_certificates()
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
