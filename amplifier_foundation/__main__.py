@@ -77,10 +77,9 @@ def main() -> None:
 
 def is_command() -> bool:
     """Return whether this process is the command, and no program that calls `main` in the middle of its own work."""
-    before = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]
-    return bool(sys.executable) and (
-        before[-2:] == ["-m", "amplifier_foundation"] or os.path.basename(before[-1]) == "amplifier"  # noqa: PTH119
-    )
+    before = sys.orig_argv[: max(0, len(sys.orig_argv) - len(sys.argv) + 1)]
+    is_script = [os.path.basename(each) for each in before[-1:]] == ["amplifier"]  # noqa: PTH119
+    return bool(sys.executable) and (is_script or before[-2:] == ["-m", "amplifier_foundation"])
 
 
 def restart_with_utf8() -> None:

@@ -105,6 +105,8 @@ IN_CONTEXT: dict[str, tuple[Callable[[Random], str], str]] = {
     "cookie": (lambda r: draw(r, 32), "Cookie: lang=en; session={}"),
     "cookie that is set": (lambda r: draw(r, 32), "set-cookie: sid={}; HttpOnly"),
     "curl": (password, "curl -su 'me:{}' https://example.org"),
+    "curl, joined options": (password, "curl -fsSLu 'me:{}' https://example.org"),
+    "mysql of a database": (password, "mysql shop -p{}"),
     "curl of lines": (password, 'curl -X POST "https://x.example?a=1&b=2" \\\n  -u me:{} -d "a b"'),
     "curl in quotes": (password, 'curl -u me:"{}" https://x.example'),
     "mysql": (password, "mysqldump -uroot -p{} app"),

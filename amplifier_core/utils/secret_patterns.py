@@ -35,14 +35,15 @@ _NAME = (
     r"|secret|token|credentials?|authorization|(?<=[_-])pwd)"
 )
 _PASSWORD = r"(?:passw(?:or)?d|passphrase|(?<=[_-])pwd)"
-_PASS = (  # not BY_PASS, FIRST_PASS and the like
+_LIKE_A_KEY = r"(?=[^\s\"'\\]{0,80}\d)(?=[^\s\"'\\]{0,80}[A-Za-z])"
+_PASS = (  # COLOR_PASS=green is none
     "_PASS(?:"
     + "|".join(f"(?<={each}_PASS)" for each in ("DB", "SMTP", "MAIL", "FTP", "SQL", "REDIS", "LDAP", "ADMIN"))
-    + r")(?!=(?i:true|false|on|off|yes|no|none|null|\d{1,40})(?![^\s,;\"'\\]))"
+    + rf"|(?==[\"']?{_LIKE_A_KEY}))"
+    + r"(?!=(?i:true|false|on|off|yes|no|none|null|\d{1,40})(?![^\s,;\"'\\]))"
 )
 _NO_REFERENCE = r"(?!\$[\w{(]|secret://|[<{]|%[({\w]|\*\*\*|\.\.\.)"
 _NO_NUMBER = r"(?!-?\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,4})?(?:[\s,}\]]|$))"
-_LIKE_A_KEY = r"(?=[^\s\"'\\]{0,80}\d)(?=[^\s\"'\\]{0,80}[A-Za-z])"
 _WORD = r"(?>[A-Z]{0,3}[a-z0-9]{1,7}(?![A-Za-z0-9])|[A-Z]{0,8}[a-z]{0,40}(?![A-Za-z0-9]))"
 _JOINT = r"[./_=~+-]{1,3}"
 _WORDS = (  # `rate-limiting`, `test_utils.py`, `x86_64-build`: less than five digits, and each part as people write it
@@ -202,13 +203,18 @@ _OPTIONS = r"(?:[ \t]{1,9}-[\w=.@%+:/-]{1,80}(?:[ \t]{1,9}[\w.@%+:/][^\s|;&\"'\\
 _PORTS = r"[\d.:,/-]{1,40}(?:tcp|udp)?(?![^\s\"'\\])"
 _COMMANDS = (  # curl -u user:password, sshpass -p password, mysql -ppassword
     (
-        (" -u", " -su", " --user"),
-        rf"{_begin('curl', '')}(?<!--name curl){_TO_OPTION}(?:-s?u|--user)[ =]?(?:{_OPEN})?{_USER}(?:{_OPEN})?",
+        ("curl",),
+        rf"{_begin('curl', '')}(?<!--name curl){_TO_OPTION}(?:-[A-Za-z]{{0,5}}u|--user)[ =]?"
+        rf"(?:{_OPEN})?{_USER}(?:{_OPEN})?",
         "",
     ),
     (("sshpass",), rf"{_begin('sshpass', '')}[ \t]{{1,9}}-p[ \t]{{0,9}}(?:{_OPEN})?", ""),
     *(
-        ((name,), rf"{_begin(name, '')}(?:-?dump|-?admin)?{_OPTIONS}-p(?:{_OPEN})?", rf"(?!{_PORTS})(?=\S{{0,80}}\d)")
+        (
+            (name,),
+            rf"{_begin(name, '')}(?:-?dump|-?admin)?(?:[ \t]{{1,9}}[\w-]{{1,64}})?{_OPTIONS}-p(?:{_OPEN})?",
+            rf"(?!{_PORTS}|/)(?=\S{{0,80}}\d)",
+        )
         for name in ("mysql", "mariadb")
     ),
 )

@@ -30,9 +30,15 @@ def redact_json(text: str, hide: Callable[[str], str] = redact_text) -> str:
     try:
         json.loads(shown)
     except ValueError:  # a known secret may begin with the letter of an escape
-        return dump_json(redact_all(json.loads(text, object_pairs_hook=_redact_keys)))
+        hidden = _hide_each(json.loads(text), hide)
+        indent = 2 if text.startswith("{\n") else None
+        return dump_json(redact_all(hidden) if hide is redact_text else hidden, indent=indent)
     return shown
 
 
-def _redact_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {redact_text(key): value for key, value in pairs}
+def _hide_each(value: Any, hide: Callable[[str], str]) -> Any:
+    if isinstance(value, dict):
+        return {hide(key): _hide_each(each, hide) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_hide_each(each, hide) for each in value]
+    return hide(value) if isinstance(value, str) else value

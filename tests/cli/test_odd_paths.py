@@ -98,7 +98,8 @@ def test_a_program_that_calls_the_command_line_runs_once_in_every_locale(home: P
         'print("begun", flush=True)\nfrom amplifier_foundation.__main__ import main\nmain()\n', encoding="utf-8"
     )
     code = "from amplifier_foundation.__main__ import main\nimport sys\nsys.argv = ['amplifier', '--version']\nmain()\n"
-    for program, given in ((["wrap.py", "--version"], ""), (["-"], code)):
+    given_twice = code.replace("'--version'", "'--version', '--quiet'")
+    for program, given in ((["wrap.py", "--version"], ""), (["-"], code), (["-"], given_twice)):
         done = subprocess.run(
             [sys.executable, *program],
             cwd=tmp_path,

@@ -22,7 +22,6 @@ from amplifier_core.llm_errors import (
 )
 
 from .redirects import Redirected
-from .tls import forget_tls_contexts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -114,8 +113,6 @@ class BaseTranslator(ABC):
             if isinstance(each, Redirected):
                 return self.make(each.kind, str(each), each.remedy)
             if each is not None and "remedy" in vars(each):  # the transport explains it
-                if "CERTIFICATE_VERIFY_FAILED" in str(each.__cause__):
-                    forget_tls_contexts()
                 made = self.make(NetworkError, f"no connection: {each}", vars(each)["remedy"])
                 vars(made)["is_of_environment"] = vars(each).get("is_of_environment", False)
                 return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -9,25 +10,33 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-_contexts: dict[str, SSLContext] = {}
+_contexts: dict[str, tuple[list[object], SSLContext]] = {}
 _lock = Lock()
 
 
 def share_tls_context(library: str) -> SSLContext:
     """Return the context of an HTTP library, `httpx` or `httpx2`; the first call reads the certificates.
 
-    That takes 15 to 40 ms: 200 clients with a context each took 5 s of it.
+    That takes 15 to 40 ms: 200 clients with a context each took 5 s of it. Certificates of the environment that have
+    changed are read anew: a file that was mended counts without a restart.
     """
     with _lock:
-        if library not in _contexts:
-            _contexts[library] = import_module(library).create_ssl_context()
-        return _contexts[library]
+        read = _look_at_certificates()
+        if library not in _contexts or _contexts[library][0] != read:
+            _contexts[library] = read, import_module(library).create_ssl_context()
+        return _contexts[library][1]
 
 
-def forget_tls_contexts() -> None:
-    """Have the next clients read the certificates anew: a file that was mended counts without a restart."""
-    with _lock:
-        _contexts.clear()
+def _look_at_certificates() -> list[object]:
+    found: list[object] = []
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        path = os.environ.get(name)
+        try:
+            state = os.stat(path) if path else None  # noqa: PTH116 - before every client
+        except OSError:
+            state = None
+        found += [path, state and (state.st_mtime_ns, state.st_size, state.st_ino)]
+    return found
 
 
 def make_transport(library: str, *, uses_proxies: bool = True, context: SSLContext | None = None) -> dict[str, Any]:

@@ -153,7 +153,7 @@ BEGIN
 END $$;
 
 -- Whether an event or a finished delivery of a session is there that the client has not read. Events get their numbers
--- in the order in which they are stored. Programs of version 5 and before do not ask.
+-- in the order in which they are stored. Programs of version 4 and before do not ask.
 CREATE OR REPLACE FUNCTION @.has_unread_texts(a jsonb) RETURNS boolean LANGUAGE sql AS $$
     SELECT a ? 'last_event' AND (EXISTS (
         SELECT 1 FROM @.events e WHERE left(e.source_session_id, 200) = left(a ->> 'session_id', 200)

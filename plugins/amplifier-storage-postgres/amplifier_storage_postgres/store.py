@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.errors import SessionConflict
 from amplifier_core.ids import validate_session_id
 from amplifier_core.storage import check_changes
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from amplifier_core.transcript import Message
 
     from .settings import Settings
+
+MOST_READS = 10
+"""Attempts to read the texts of a session before they change again."""
 
 
 class PostgresStore(PostgresInbox, PostgresDocuments, PostgresHosts, PostgresViews):
@@ -83,10 +87,11 @@ class PostgresStore(PostgresInbox, PostgresDocuments, PostgresHosts, PostgresVie
     async def delete(self, session_id: str) -> None:
         """Delete a session, its unshared messages, and its texts in the log and in finished deliveries."""
         validate_session_id(session_id)
-        is_deleted = None
-        while is_deleted is None:  # else a text has come since the others were read
+        for _ in range(MOST_READS):
             texts = await self._runner.read(sessions.emptied, session_id)
-            is_deleted = await self._runner.write("delete", self._fenced({"session_id": session_id, **texts}))
+            if await self._runner.write("delete", self._fenced({"session_id": session_id, **texts})) is not None:
+                return  # else a text has come since the others were read
+        raise SessionConflict(session_id, f"session '{session_id}' still writes events. Stop it, and delete it then")
 
     async def get(self, session_id: str) -> SessionRecord:
         """Return the record."""

@@ -231,14 +231,15 @@ class Writer:
             self._db.hurry(False)
             outcomes = self._carry_out(batch) if batch else []
             self._pace.note(perf_counter() - start)
-            if self._db.total_changes != changes:  # a commit of nothing folds no log
+            has_changed = self._db.total_changes != changes
+            if has_changed:  # a commit of nothing folds no log
                 self._left_to_loop = 0 if self._room.is_outgrown() else IN_A_ROW  # each commit tries to fold it
         if batch:
             _notify(batch, outcomes)
             self._follow_up()
         if self._erased is not None and monotonic() - self._erased >= ERASE_AFTER:
             self._end_log()
-        elif self._erased is None and any(job.erases for job in batch):
+        elif self._erased is None and has_changed and any(job.erases for job in batch):
             self._erased = monotonic()
         return is_open
 
