@@ -37,7 +37,8 @@ class EnvironmentTransport:
 
     The limit to connect, or `TUNNEL` if that is longer, covers the wait for a tunnel. An error before the connection
     is there names the proxy, or the variable that cannot be used, and has a `remedy`; `is_of_environment` means: only
-    a person can mend it. An answer has its proxy as the extension `proxy`.
+    a person can mend it, and `is_lasting`: not while the process runs. An answer has its proxy as the extension
+    `proxy`.
     """
 
     def __init__(self, library: Any, context: SSLContext, *, uses_proxies: bool = True) -> None:
@@ -72,7 +73,7 @@ class EnvironmentTransport:
             way = self._find_way(proxy)
         except NetworkMisconfigured as error:
             told = self._library.ProxyError(error.problem, request=request)
-            raise _advise(told, error.remedy, is_of_environment=True) from None
+            raise _advise(told, error.remedy, is_of_environment=True, is_lasting=True) from None
         seconds = request.extensions.get("timeout", {}).get("connect")
         seconds = None if seconds is None else max(seconds, TUNNEL)
         limit = asyncio.timeout(None)
@@ -168,6 +169,6 @@ class _Progress:
             await self._stream.aclose()  # the libraries leave it open
 
 
-def _advise(error: Any, remedy: str, *, is_of_environment: bool = False) -> Any:
-    vars(error).update(remedy=f"{remedy}.", is_of_environment=is_of_environment)
+def _advise(error: Any, remedy: str, *, is_of_environment: bool = False, is_lasting: bool = False) -> Any:
+    vars(error).update(remedy=f"{remedy}.", is_of_environment=is_of_environment, is_lasting=is_lasting)
     return error

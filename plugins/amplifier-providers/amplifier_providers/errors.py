@@ -113,8 +113,9 @@ class BaseTranslator(ABC):
             if isinstance(each, Redirected):
                 return self.make(each.kind, str(each), each.remedy)
             if each is not None and "remedy" in vars(each):  # the transport explains it
-                made = self.make(NetworkError, f"no connection: {each}", vars(each)["remedy"])
-                vars(made)["is_of_environment"] = vars(each).get("is_of_environment", False)
+                facts, text = vars(each), f"no connection: {each}"
+                made = self.make(NetworkError, text, facts["remedy"], retryable=not facts.get("is_lasting"))
+                vars(made)["is_of_environment"] = facts.get("is_of_environment", False)
                 return made
         found = self.translate_foreign(error)
         if found is not None:

@@ -224,6 +224,13 @@ async def test_the_exceptions_of_the_system_are_looked_at_beside_the_event_loop(
         assert "of the system's settings answers 403 Forbidden" in str(await failing)
 
 
+async def test_a_variable_that_cannot_be_read_is_not_tried_again(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://ann:S3CRETpw#x@127.0.0.1:1")
+    error = await failure(library)
+    assert "HTTPS_PROXY is no address of a proxy" in str(error)
+    assert (error.is_of_environment, error.retryable, "S3CRET" in str(error)) == (True, False, False)
+
+
 async def test_a_proxy_that_wants_a_password_names_itself_without_a_tunnel_too(
     library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
