@@ -88,11 +88,10 @@ class EnvironmentTransport:
             response.extensions["proxy"] = proxy
             return response
         except TimeoutError:
-            if not limit.expired():
+            if not limit.expired() or proxy is None:
                 raise
             late = self._library.ConnectTimeout(f"{proxy} has not answered within {seconds:g} s", request=request)
-            remedy = f"Check {proxy.variable if proxy else 'the proxy'} and the network"
-            raise _advise(late, f"{remedy}; a provider waits longer with connect_timeout") from None
+            raise _advise(late, f"{proxy.remedy}; a provider waits longer with connect_timeout") from None
         except self._library.TransportError as error:
             told = self._explain(error, proxy, url.host, progress)
             if told is None:
@@ -124,16 +123,15 @@ class EnvironmentTransport:
             return f"{host}{way}: {certificate[0]}", certificate[1], True
         if proxy is not None and isinstance(error, self._library.ProxyError):
             if text.startswith("407"):
-                remedy = f"Put your user and password before the host in {proxy.variable}"
-                return f"{proxy} answers {text}", remedy, True
+                return f"{proxy} answers {text}", proxy.sign_in_remedy, True
             return f"{proxy} answers {text}", f"Ask who runs it, or have {host} in NO_PROXY", False
         said = text or type(error).__name__
         if proxy is not None and progress.waits:
-            return f"{proxy} broke the connection off ({said})", f"Check {proxy.variable} and the network", False
+            return f"{proxy} broke the connection off ({said})", proxy.remedy, False
         if not isinstance(error, self._library.ConnectError | self._library.ConnectTimeout):
             return None
         if proxy is not None and not progress.is_connected:
-            return f"{proxy} cannot be reached ({said})", f"Check {proxy.variable} and the network", False
+            return f"{proxy} cannot be reached ({said})", proxy.remedy, False
         if proxy is not None:
             return f"{host} cannot be reached through {proxy} ({said})", _CHECK, False
         return None if text else (f"{host} broke the connection off ({said})", _CHECK, False)

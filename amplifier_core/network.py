@@ -83,6 +83,16 @@ class Proxy(NamedTuple):
         scheme = "socks5" if self.scheme == "socks" else self.scheme  # as GNOME means it
         return f"{scheme}://{signed}{self.server}"
 
+    @property
+    def remedy(self) -> str:
+        """What to do about a proxy that cannot be used."""
+        return f"Check {self.variable} and the network"
+
+    @property
+    def sign_in_remedy(self) -> str:
+        """What to do about one that wants a password (407)."""
+        return f"Put your user and password before the host in {self.variable}"
+
     def __str__(self) -> str:
         return f"the proxy {self.server} of {self.variable}"
 

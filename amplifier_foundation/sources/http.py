@@ -144,9 +144,7 @@ def _network(source: ParsedURI, deadline: Deadline, proxied: _Proxied | None = N
 
 
 def _explain_proxy(source: ParsedURI, proxy: Proxy, text: str) -> SourceNotFound:
-    remedy = f"Check {proxy.variable} and the network"
-    if text.startswith("407"):
-        remedy = f"Put your user and password before the host in {proxy.variable}"
+    remedy = proxy.sign_in_remedy if text.startswith("407") else proxy.remedy
     return SourceNotFound(source, f"cannot be reached through {proxy} ({text})", remedy)
 
 

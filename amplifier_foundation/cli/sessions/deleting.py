@@ -114,16 +114,18 @@ async def prune(
         projects = None if everywhere else projects_here()
         chosen = await find_disposable(store, projects, before=before, keep=keep, needed=needed)
         purged = store if everywhere and before is not None and isinstance(store, DurableStore) else None
-        old = await count_purged(purged, before) if purged and before else Purged()
+        is_asked = dry_run or not yes  # else the purge itself counts
+        old = await count_purged(purged, before) if purged and before and is_asked else Purged()
         counts = {"session": len(chosen), "finished delivery": old.deliveries, "event": old.events}
         asked = f"Delete {', '.join(plural(count, noun) for noun, count in counts.items() if count)}?"
-        delete_them = any(counts.values()) and not dry_run and confirm(asked, yes=yes)
+        delete_them = not dry_run and (yes or (any(counts.values()) and confirm(asked, yes=False)))
         if delete_them and purged and before:
             old = await purged.purge(before=before)
         await delete_sessions(store, person(), chosen if delete_them else [])
     if as_json:
         ids = [record.session_id for record in chosen]
-        print_json("session.prune/1", {"deleted": delete_them, "sessions": ids, **asdict(old)})
+        has_deleted = delete_them and (bool(chosen) or old != Purged())
+        print_json("session.prune/1", {"deleted": has_deleted, "sessions": ids, **asdict(old)})
         return
     done = "deleted" if delete_them else "would delete"
     for record in chosen[:SHOWN]:

@@ -42,8 +42,7 @@ def _look_at_certificates() -> list[object]:
 def make_transport(library: str, *, uses_proxies: bool = True, context: SSLContext | None = None) -> dict[str, Any]:
     """Return the TLS context and the transport as arguments of an asynchronous client of `httpx` or `httpx2`.
 
-    On the published kernel there is no transport: the library makes its own. Raises `ValueError` for an unreadable
-    address of a proxy.
+    On the published kernel there is no transport: the library makes its own.
     """
     context = context or share_tls_context(library)
     try:
