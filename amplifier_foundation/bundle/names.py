@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from .model import Bundle
 
 
+NAME_RULE = "1 to 128 printable characters, without ':', '/' and '\\'"
+"""What `is_bundle_name` asks of a name, for people."""
+
+
 def is_bundle_name(name: str) -> bool:
     """Whether `name` is valid for a bundle: it stands before `:` and a path, and names a folder."""
     is_line = 1 <= len(name) <= 128 and is_printable(name) and name == name.strip()

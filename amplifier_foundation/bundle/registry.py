@@ -17,7 +17,7 @@ from ..documents.problems import did_you_mean
 from ..documents.times import format_time
 from ..paths import data_home, make_private
 from .load import load_bundle_sync
-from .names import is_bundle_name
+from .names import NAME_RULE, is_bundle_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -84,8 +84,7 @@ class BundleRegistry:
         """Register names for places: paths, made absolute, or URLs. Raises `ValueError` for a bad name."""
         for name, place in bundles.items():
             if not is_bundle_name(name):
-                rule = "1 to 128 printable characters, without ':', '/' and '\\'"
-                raise ValueError(f"'{name}' cannot be a bundle's name: {rule}")
+                raise ValueError(f"'{name}' cannot be a bundle's name: {NAME_RULE}")
             uri = str(place) if is_remote(str(place)) else str(local_path(str(place))[0].absolute())
             self._states[name] = BundleState(uri, name, explicitly_requested=True)
 

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from ..documents.fields import MODULE_ID, PACKAGE, PermissionsSection, Seconds, Section, Size
 from .background_config import BackgroundSessionConfig
 from .budget_config import BudgetConfig
-from .names import is_bundle_name
+from .names import NAME_RULE, is_bundle_name
 from .sections import DEFAULT_OUTPUT, DEFAULT_PROCESSES, SECTIONS
 
 
@@ -135,7 +135,7 @@ class SessionSection(Section):
 def _check_bundle_name(name: str) -> str:
     if is_bundle_name(name):
         return name
-    raise ValueError("must be 1 to 128 printable characters, without ':', '/' and '\\' and without spaces around it")
+    raise ValueError(f"must be {NAME_RULE} and without spaces around it")
 
 
 BundleName = Annotated[str, AfterValidator(_check_bundle_name)]

@@ -9,6 +9,8 @@ from amplifier_core.errors import BundleLoadError, BundleNotFoundError
 from .uris import redact_uris
 
 if TYPE_CHECKING:
+    from amplifier_core.network import NetworkMisconfigured
+
     from .limits import Deadline
     from .uris import ParsedURI
 
@@ -27,6 +29,11 @@ class SourceRefused(BundleLoadError):
     def __init__(self, source: ParsedURI | str, cause: str, remedy: str) -> None:
         self.source, self.cause, self.remedy = redact_uris(str(source)), redact_uris(cause.strip()), remedy
         super().__init__(f"{self.source}: {self.cause}. {remedy}")
+
+
+def misconfigured(source: ParsedURI | str, error: NetworkMisconfigured) -> SourceRefused:
+    """Return the error of a fetch that a variable of the network stops."""
+    return SourceRefused(source, f"cannot be asked for: {error.problem}", error.remedy)
 
 
 def out_of_time(source: ParsedURI | str, deadline: Deadline) -> SourceNotFound:

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 from amplifier_core.network import ADD_AUTHORITY, CERTIFICATES, NetworkMisconfigured, check_certificates, read_proxies
 from amplifier_core.utils.secrets import redact_text
 
-from .errors import SourceNotFound, SourceRefused, out_of_time
+from .errors import SourceNotFound, SourceRefused, misconfigured, out_of_time
 from .uris import redact_uris
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class _Git:
         try:
             check_certificates()
         except NetworkMisconfigured as error:
-            raise SourceRefused(source, f"cannot be asked for: {error.problem}", error.remedy) from None
+            raise misconfigured(source, error) from None
         self._environment["GIT_SSL_CAINFO"] = self._environment[CERTIFICATES]
 
     def stay_public(self, source: ParsedURI, url: str) -> str:
@@ -294,7 +294,7 @@ def _explain(source: ParsedURI, url: str, said: str) -> SourceNotFound | SourceR
             parts = urlsplit(url)
             read_proxies().find(parts.scheme, parts.hostname or "", parts.port)
         except NetworkMisconfigured as error:
-            return SourceRefused(source, f"cannot be asked for: {error.problem}", error.remedy)
+            return misconfigured(source, error)
         except ValueError:  # git tells of such an address
             pass
     lines = [line.strip() for line in said.splitlines() if line.strip()]

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from amplifier_core.network import NetworkMisconfigured, check_certificates, explain_certificate, read_proxies
 
-from .errors import SourceNotFound, SourceRefused, out_of_time
+from .errors import SourceNotFound, SourceRefused, misconfigured, out_of_time
 
 if TYPE_CHECKING:
     import socket
@@ -136,7 +136,7 @@ def _network(source: ParsedURI, deadline: Deadline, proxied: _Proxied | None = N
             raise _explain_proxy(source, proxied.proxy, text.removeprefix("Tunnel connection failed: ")) from None
         raise SourceNotFound(source, f"cannot be reached ({text})", "Check the address and the network") from None
     except NetworkMisconfigured as error:
-        raise SourceRefused(source, f"cannot be asked for: {error.problem}", error.remedy) from None
+        raise misconfigured(source, error) from None
     except ValueError as error:  # the standard library's error for invalid URLs and answers
         if isinstance(error, SourceRefused):
             raise

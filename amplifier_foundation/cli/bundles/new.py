@@ -35,12 +35,11 @@ def new(ctx: click.Context, folder: Path, name: str | None, as_json: bool) -> No
 
 def choose_name(folder: Path, name: str | None) -> str:
     """Return the name of a new bundle, by default that of its folder. Raises `click.UsageError`."""
-    from ...bundle.names import is_bundle_name
+    from ...bundle.names import NAME_RULE, is_bundle_name
 
     name = name or folder.resolve().name or "bundle"
     if not is_bundle_name(name):
-        rule = "1 to 128 printable characters, without ':', '/' and '\\'; choose one with --name"
-        raise click.UsageError(f"'{name}' cannot be the name of a bundle: {rule}")
+        raise click.UsageError(f"'{name}' cannot be the name of a bundle: {NAME_RULE}; choose one with --name")
     return name
 
 
