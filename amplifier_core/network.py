@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CERTIFICATES = "SSL_CERT_FILE"
-_OTHER_CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+OTHER_CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 """Variables of other programs, without effect here."""
 _SCHEMES = ("http", "https", "socks", "socks4", "socks4a", "socks5", "socks5h")
 _PORTS = {"http": 80, "https": 443}
+_SOCKS_PORT = 1080
 _ADDRESS = "Write it as http://HOST:PORT, and # / ? @ in a password as %23 %2F %3F %40"
 ADD_AUTHORITY = (
     f"If your network inspects TLS, set {CERTIFICATES} to a file that holds its authority's certificate, too"
@@ -75,6 +76,11 @@ class Proxy(NamedTuple):
         """The host with its port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port is None else f"{host}:{self.port}"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host and the port to connect to."""
+        return self.host, self.port or _PORTS.get(self.scheme, _SOCKS_PORT)
 
     @property
     def url(self) -> str:
@@ -205,7 +211,7 @@ def explain_certificate(text: str) -> tuple[str, str] | None:
     why = found[1] or "certificate verify failed"
     if not any(words in why for words in _CHAIN):
         return f"the certificate is not valid ({why})", "Check the address, and the clock of this machine"
-    others = [name for name in _OTHER_CERTIFICATES if os.environ.get(name)]
+    others = [name for name in OTHER_CERTIFICATES if os.environ.get(name)]
     if others and not os.environ.get(CERTIFICATES):
         return f"the certificate is not trusted ({why})", f"{ADD_AUTHORITY}: {others[0]} does not count here"
     return f"the certificate is not trusted ({why})", ADD_AUTHORITY

@@ -1,4 +1,4 @@
-"""Look at what protects this machine: trust, permissions, the store, the sandbox, keys, file modes and open ports.
+"""Look at what protects this machine: trust, permissions, the store, the sandbox, keys, file modes, ports, the network.
 
 Every check reads; none changes anything. A plugin adds checks of its own with `amplifier_register_checkup`.
 """
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 State = Literal["ok", "weak", "off"]
 """`weak` should be mended; `off` is a protection that is not in use."""
+PROXY_ANSWERS = 2.0
+"""Seconds that a proxy has to accept a connection."""
 LEAST_FREE = 16 * 1024 * 1024
 """Bytes: with fewer, a disk counts as full."""
 
@@ -52,7 +54,7 @@ def find_all(plugins: Plugins, folder: Path | None = None) -> list[Finding]:
                 "trust only bundles whose tools you know, or run amplifier in a container or as another user",
             )
         )
-    found += [*check_keys(), *files, *check_ports(), *check_notifications(folder)]
+    found += [*check_keys(), *files, *check_ports(), *check_network(), *check_notifications(folder)]
     return [*found, *check_transports(plugins, folder)]
 
 
@@ -229,6 +231,46 @@ def check_ports() -> Iterator[Finding]:
                 yield Finding("ports", "weak", fact, "give its webhooks a secret_env, or host: 127.0.0.1")
     if not reachable:
         yield Finding("ports", "ok", "no background session listens to other machines")
+
+
+def check_network() -> Iterator[Finding]:
+    """Yield the proxies of the environment, tried just now, and whether its certificates can be used."""
+    import socket
+    import ssl
+
+    from amplifier_core.network import (
+        CERTIFICATES,
+        OTHER_CERTIFICATES,
+        NetworkMisconfigured,
+        Proxy,
+        certificates_misconfigured,
+        read_proxies,
+    )
+
+    by_scheme = read_proxies().by_scheme
+    if not by_scheme:
+        yield Finding("network", "ok", "requests go without a proxy")
+    for variable, address in dict.fromkeys(by_scheme.values()):
+        try:
+            proxy = Proxy.parse(variable, address)
+        except NetworkMisconfigured as error:
+            yield Finding("network", "weak", error.problem, error.remedy)
+            continue
+        try:
+            socket.create_connection(proxy.address, PROXY_ANSWERS).close()
+        except OSError as error:
+            yield Finding("network", "weak", f"{proxy} does not answer ({error.strerror or error})", proxy.remedy)
+        else:
+            yield Finding("network", "ok", f"requests go through {proxy}, which answered just now")
+    if file := os.environ.get(CERTIFICATES):
+        try:
+            ssl.create_default_context(cafile=file)
+        except OSError as error:
+            found = certificates_misconfigured(error)
+            yield Finding("network", "weak", found.problem, found.remedy)
+    else:
+        for name in filter(os.environ.get, OTHER_CERTIFICATES):
+            yield Finding("network", "off", f"{name} does not count here", f"name its file in {CERTIFICATES}, too")
 
 
 def check_notifications(folder: Path) -> Iterator[Finding]:

@@ -18,14 +18,27 @@ from amplifier_core import Plugins, hookimpl, load_plugins
 from amplifier_foundation import hookspecs
 from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.security import checkup
-from amplifier_foundation.security.checkup import check_plugins, check_ports, find_all
+from amplifier_foundation.security.checkup import check_network, check_plugins, check_ports, find_all
 from amplifier_foundation.security.trust import inspect_bundle, trust_content
 from amplifier_foundation.sessions.lock import owner_lock
 from amplifier_foundation.settings import write_setting
 
 pytestmark = pytest.mark.slow
 
-PARTS = ["trust", "permissions", "store", "acp", "processes", "ray", "sandbox", "keys", "files", "ports", "notify"]
+PARTS = [
+    "trust",
+    "permissions",
+    "store",
+    "acp",
+    "processes",
+    "ray",
+    "sandbox",
+    "keys",
+    "files",
+    "ports",
+    "network",
+    "notify",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -260,3 +273,44 @@ def test_without_a_sandbox_it_says_with_what_rights_tools_run(project: Path) -> 
     ]
     assert found.state == "off"
     assert "with your rights" in found.fact
+
+
+@pytest.fixture
+def unset_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable of the network is set."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("unset_network")
+def test_proxies_are_tried_and_told_without_their_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as answers, socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        open_port, closed_port = answers.getsockname()[1], silent.getsockname()[1]
+        monkeypatch.setenv("HTTPS_PROXY", f"http://me:hunter-two@127.0.0.1:{open_port}")
+        monkeypatch.setenv("HTTP_PROXY", f"http://me:hunter-two@127.0.0.1:{closed_port}")
+        monkeypatch.setenv("ALL_PROXY", "http://me:hunter/two@127.0.0.1")
+        found = {each.fact: (each.state, each.remedy) for each in check_network()}
+    answered = f"requests go through the proxy 127.0.0.1:{open_port} of HTTPS_PROXY, which answered just now"
+    refused = f"the proxy 127.0.0.1:{closed_port} of HTTP_PROXY does not answer (Connection refused)"
+    assert found[answered] == ("ok", "")
+    assert found[refused] == ("weak", "Check HTTP_PROXY and the network")
+    assert found["ALL_PROXY is no address of a proxy that can be read"][0] == "weak"
+    assert "hunter" not in str(found)
+
+
+@pytest.mark.usefixtures("unset_network")
+def test_certificates_that_cannot_be_used_are_weak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (free,) = check_network()
+    assert (free.state, free.fact) == ("ok", "requests go without a proxy")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "company.pem")
+    assert ("off", "REQUESTS_CA_BUNDLE does not count here") in [each[1:3] for each in check_network()]
+    file = tmp_path / "company.pem"
+    file.write_text("no certificate")
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    (_, weak) = check_network()
+    assert (weak.state, weak.remedy) == ("weak", "Correct or unset SSL_CERT_FILE")
+    assert weak.fact.startswith(f"SSL_CERT_FILE={file} holds no certificates that can be read (")
