@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 
 _LOCK = Lock()
-_PLAIN = (PathFinder,)
-"""The finders of distributions in plain folders."""
+_REPLACED = "~"
+"""The start of the name of what pip replaces; it stays behind where pip is killed, and counts for nothing."""
 
 _Stamp: TypeAlias = "tuple[str, int, int]"
 """A path with its time of change and its size."""
@@ -153,8 +153,8 @@ def _scan(group: str, folders: tuple[str, ...] | None, stamps: tuple[_Stamp, ...
     """
     if folders is not None and not any(_has_heading(f"[{group}]".encode(), folder) for folder in folders):
         return ()
-    found = [entry for entry in _find_all(stamps) if entry.group == group]
-    entries = (EntryPoint(each.name, each.value, *_read_metadata(each)) for each in found)
+    found = [(entry, folder) for entry, folder in _find_all(stamps) if entry.group == group]
+    entries = (EntryPoint(each.name, each.value, *_read_metadata(each, folder)) for each, folder in found)
     return tuple(sorted(entries, key=lambda entry: entry.name))
 
 
@@ -170,13 +170,14 @@ def _list_distributions(stamps: tuple[_Stamp, ...]) -> tuple[str, ...] | None:
 
     None: an archive or an egg on the path, or another finder of distributions, may offer anything.
     """
-    if any(hasattr(finder, "find_distributions") for finder in sys.meta_path if finder not in _PLAIN):
+    if any(hasattr(finder, "find_distributions") for finder in sys.meta_path if not _is_plain(finder)):
         return None
     found: list[str] = []
     for path, _, _ in stamps:
         try:
             with os.scandir(path) as entries:
-                found += sorted(entry.path for entry in entries if entry.name.endswith(("-info", ".egg")))
+                names = (entry for entry in entries if entry.name.endswith(("-info", ".egg")))
+                found += sorted(entry.path for entry in names if not entry.name.startswith(_REPLACED))
         except NotADirectoryError:
             return None
         except OSError:
@@ -184,12 +185,41 @@ def _list_distributions(stamps: tuple[_Stamp, ...]) -> tuple[str, ...] | None:
     return None if any(path.endswith(".egg") for path in found) else tuple(found)
 
 
-@lru_cache(maxsize=8)
-def _find_all(stamps: tuple[_Stamp, ...]) -> tuple[importlib_metadata.EntryPoint, ...]:
-    """Return all entry points: a scan reads a file of every distribution, and a bundle asks for each of its modules."""
-    from importlib_metadata import entry_points
+def _is_plain(finder: object) -> bool:
+    """Return whether a finder looks for distributions in the folders of the import path."""
+    return finder is PathFinder or type(finder).__module__ == "importlib_metadata"
 
-    return tuple(entry_points())
+
+@lru_cache(maxsize=8)
+def _find_all(stamps: tuple[_Stamp, ...]) -> tuple[tuple[importlib_metadata.EntryPoint, str], ...]:
+    """Return all entry points, each with the folder about its distribution, or "" if that is unknown.
+
+    A scan reads a file of every distribution, and a bundle asks for each of its modules. Of two folders about one
+    distribution the first counts, as for an import. One that cannot be read offers nothing.
+    """
+    from pathlib import Path
+
+    from importlib_metadata import PathDistribution, entry_points
+
+    folders = _list_distributions(stamps)
+    if folders is None:
+        return tuple((entry, "") for entry in entry_points())
+    found: list[tuple[importlib_metadata.EntryPoint, str]] = []
+    for folder in reversed({_split(folder)[0]: folder for folder in reversed(folders)}.values()):
+        try:
+            found += ((entry, folder) for entry in PathDistribution(Path(folder)).entry_points)
+        except ValueError as error:  # of the encoding, or of the file's own rules
+            if _has_heading(b"[amplifier", folder):
+                import logging
+
+                logging.getLogger(__name__).warning("%s cannot be read (%s): install its package anew", folder, error)
+    return tuple(found)
+
+
+def _split(folder: str) -> tuple[str, str]:
+    """Return the name of a distribution, in small letters with `_`, and its version, by the name of its folder."""
+    name, _, version = os.path.splitext(os.path.basename(folder))[0].partition("-")  # noqa: PTH119, PTH122
+    return re.sub(r"[-_.]+", "_", name).lower(), version.partition("-")[0]
 
 
 def _stamp(path: str) -> _Stamp:
@@ -201,13 +231,18 @@ def _stamp(path: str) -> _Stamp:
     return path, status.st_mtime_ns, status.st_size
 
 
-def _read_metadata(entry: importlib_metadata.EntryPoint) -> tuple[Distribution, str]:
-    """Return the distribution of `entry`, and its summary.
+def _read_metadata(entry: importlib_metadata.EntryPoint, folder: str) -> tuple[Distribution, str]:
+    """Return the distribution of `entry`, and its summary; a half removed one is named after its `folder`.
 
     They are read here: `entry.dist.metadata` imports a parser of e-mails, which takes longer than to
     find every entry point.
     """
-    metadata = (entry.dist.read_text("METADATA") or entry.dist.read_text("PKG-INFO") or "") if entry.dist else ""
+    metadata = ""
+    if entry.dist is not None:
+        with suppress(UnicodeDecodeError):
+            metadata = entry.dist.read_text("METADATA") or entry.dist.read_text("PKG-INFO") or ""
     headers = (re.search(rf"^{name}:(.*)$", metadata, re.MULTILINE) for name in ("Name", "Version", "Summary"))
     name, version, summary = (found[1].strip() if found else "" for found in headers)
+    if not name:
+        name, version = _split(folder)
     return Distribution(name or "?", version), summary

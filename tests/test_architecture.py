@@ -717,6 +717,11 @@ def test_a_plugin_has_one_name(plugin: Path) -> None:
 
 
 @per_plugin
+def test_a_plugin_brings_its_licence(plugin: Path) -> None:
+    assert (plugin / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+
+
+@per_plugin
 def test_a_plugin_depends_on_amplifier_and_on_no_other_package_of_ours_but_those_it_is_built_on(plugin: Path) -> None:
     expected = {"amplifier", *BUILT_ON.get(plugin.name, ())}
     assert {name for name in requirements(plugin) if name.startswith("amplifier")} == expected

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from amplifier_core.entry_points import find_entry_points
+from amplifier_core.errors import NameTaken
 from amplifier_core.frozen import slotted
 
 from .gate import DISABLED, Gate
@@ -59,7 +61,13 @@ def list_packages(marks: Path | None = None, *, safe_mode: bool = False) -> list
                 row.status, row.error = "slow", SLOW
             elif group == GROUPS[0] and entry.name in accused:
                 row.status, row.error = "accused", "a process ended while it was loaded: it is tried in one of its own"
-    return sorted(listed, key=lambda row: (row.name, row.group))
+    listed.sort(key=lambda row: (row.name, row.group))
+    offered = (each for each in listed if (each.group, each.status) == (GROUPS[1], "installed"))
+    for first, second in pairwise(offered):
+        if first.name == second.name:  # that two plugins have one name, their load tells
+            owners = f"{first.dist} {first.version}", f"{second.dist} {second.version}"
+            first.error = second.error = str(NameTaken("module", first.name, owners))
+    return listed
 
 
 def status_of(refusal: PluginRefused) -> str:

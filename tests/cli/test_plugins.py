@@ -184,6 +184,16 @@ def test_a_requirement_that_is_not_met_is_named(told: Told, site: Site) -> None:
     assert (code, fact.startswith(f"dist-new needs {needs}")) == (exits.FAILED, True)
 
 
+def test_two_packages_that_offer_one_module_are_both_named(told: Told, site: Site) -> None:
+    for dist in ("dist-one", "dist-two"):
+        site.install(dist, {"amplifier.modules": {"tool-both": f"{dist.replace('-', '_')}:mount"}}, {})
+    rows = [row for part in data_of(told, "plugin", "list").values() for row in part if row["name"] == "tool-both"]
+    cause = (
+        "module 'tool-both' is registered by both dist-one 1.0 and dist-two 1.0; neither is used. Uninstall one of them"
+    )
+    assert [row["error"] for row in rows] == [cause, cause]
+
+
 def test_the_list_imports_no_plugin_and_nothing_heavy(zeta: Site, home: Path, project: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(zeta.folder)}
     done = subprocess.run([sys.executable, "-c", LIST], env=environment, capture_output=True, text=True, check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -11,6 +12,8 @@ import pytest
 from amplifier_core.entry_points import Distribution, find_entry_points
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.core.conftest import Site
 
 GROUP = "tests.of.entry.points"
@@ -38,7 +41,7 @@ def test_a_distribution_has_a_name_and_a_version(site: Site) -> None:
 @pytest.mark.parametrize(
     ("metadata", "dist"),
     [
-        ("", Distribution()),
+        ("", Distribution("dist_one", "1.0")),
         (
             "Metadata-Version: 2.1\r\nName:  spaced \r\nVersion: 1\r\n\r\nName: no header\r\n",
             Distribution("spaced", "1"),
@@ -51,6 +54,48 @@ def test_odd_metadata_is_no_error(site: Site, metadata: str, dist: Distribution)
     (site.folder / "dist_one-1.0.dist-info" / "METADATA").write_text(metadata, newline="")
     [entry] = find_entry_points(GROUP)
     assert entry.dist == dist
+
+
+def test_the_folder_that_a_killed_pip_leaves_behind_is_no_second_registration(site: Site) -> None:
+    site.install("dist-one", {GROUP: {"alpha": "dist_one"}}, {})
+    folder = site.folder / "dist_one-1.0.dist-info"
+    shutil.copytree(folder, site.folder / "~ist_one-1.0.dist-info")
+    assert [entry.name for entry in find_entry_points(GROUP)] == ["alpha"]
+    shutil.rmtree(folder)
+    assert find_entry_points(GROUP) == []
+
+
+def test_a_half_removed_distribution_is_named_after_its_folder(site: Site) -> None:
+    site.install("dist-one", {GROUP: {"alpha": "dist_one"}}, {})
+    (site.folder / "dist_one-1.0.dist-info" / "METADATA").unlink()
+    [entry] = find_entry_points(GROUP)
+    assert entry.dist == Distribution("dist_one", "1.0")
+
+
+@pytest.mark.parametrize(("heading", "is_told"), [("console_scripts", False), ("amplifier.modules", True)])
+def test_entry_points_in_another_encoding_hide_no_others(
+    site: Site, caplog: pytest.LogCaptureFixture, heading: str, is_told: bool
+) -> None:
+    site.install("dist-one", {GROUP: {"alpha": "dist_one"}}, {})
+    site.install("dist-two", {heading: {"beta": "dist_two"}}, {})
+    file = site.folder / "dist_two-1.0.dist-info" / "entry_points.txt"
+    file.write_bytes("# André\n".encode("latin-1") + file.read_bytes())
+    assert [entry.name for entry in find_entry_points(GROUP)] == ["alpha"]
+    told = [record.getMessage() for record in caplog.records if str(file.parent) in record.getMessage()]
+    assert bool(told) is is_told
+
+
+def test_of_two_folders_about_a_distribution_the_first_on_the_path_counts(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.install("Dist.one", {GROUP: {"alpha": "dist_one"}}, {})
+    behind = tmp_path / "behind"
+    shutil.copytree(site.folder, behind)
+    for folder in behind.glob("*-info"):
+        folder.rename(behind / "dist_one-2.0.dist-info")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(behind)])
+    [entry] = find_entry_points(GROUP)
+    assert entry.dist == Distribution("Dist.one", "1.0")
 
 
 def test_the_owners_of_entry_points_are_found_without_the_standard_library_s_parsers() -> None:

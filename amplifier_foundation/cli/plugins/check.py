@@ -16,25 +16,19 @@ if TYPE_CHECKING:
     from ...packages.report import Report
 
 
-class JsonObject(click.ParamType[dict[str, Any]]):
-    """A JSON object."""
-
-    name = "json"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
-        """Return the object."""
-        try:
-            found = json.loads(value)
-        except ValueError as error:
-            self.fail(f"is not JSON: {error}", param, ctx)
-        if not isinstance(found, dict):
-            self.fail("must be a JSON object, such as '{\"seconds\": 1}'", param, ctx)
-        return found
+def _read_object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError("must be a JSON object, such as '{\"seconds\": 1}'")
+    return found
 
 
 @click.command(epilog="Example: amplifier plugin check amplifier-trigger-timer")
 @click.argument("packages", metavar="PACKAGE...", nargs=-1, required=True)
-@click.option("--config", type=JsonObject(), help="Configuration of what is checked, as JSON.")
+@click.option("--config", type=_read_object, metavar="JSON", help="Configuration of what is checked, as JSON.")
 @click.option("--timeout", type=NumberRange(min=1), default=60.0, show_default=True, help="Seconds for each check.")
 @json_option
 def check(packages: tuple[str, ...], config: dict[str, Any] | None, timeout: float, as_json: bool) -> int:

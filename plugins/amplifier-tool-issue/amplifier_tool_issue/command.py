@@ -31,19 +31,6 @@ priority_option = click.option("-p", "--priority", type=click.IntRange(0, 4), he
 label_option = click.option("-l", "--label", "labels", multiple=True, metavar="LABEL", help="Label it; repeatable.")
 
 
-class Number(click.ParamType[int]):
-    """The number of an issue, with or without `#`."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number."""
-        try:
-            return read_number(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
 @completes
 def _complete_numbers(ctx: click.Context) -> Iterator[tuple[str, str]]:
     """Complete the numbers of issues, the open ones first."""
@@ -55,7 +42,7 @@ def _complete_numbers(ctx: click.Context) -> Iterator[tuple[str, str]]:
     yield from ((str(each.id), f"{each.state} {each.title}") for each in found)
 
 
-number_argument = click.argument("number", type=Number(), metavar="ISSUE", shell_complete=_complete_numbers)
+number_argument = click.argument("number", type=read_number, metavar="ISSUE", shell_complete=_complete_numbers)
 
 
 @asynccontextmanager
@@ -83,7 +70,7 @@ def issue() -> None:
 @type_option
 @priority_option
 @label_option
-@click.option("--blocked-by", type=Number(), multiple=True, metavar="ISSUE", help="An issue to close first.")
+@click.option("--blocked-by", type=read_number, multiple=True, metavar="ISSUE", help="An issue to close first.")
 @json_option
 @click.pass_context
 @run_in_loop
@@ -242,7 +229,7 @@ async def comment(ctx: click.Context, number: int, text: str, as_json: bool) -> 
 
 @issue.command(epilog="Example: amplifier issue depend 3 1")
 @number_argument
-@click.argument("on", type=Number(), metavar="OTHER", shell_complete=_complete_numbers)
+@click.argument("on", type=read_number, metavar="OTHER", shell_complete=_complete_numbers)
 @click.option("--remove", is_flag=True, help="Wait for it no longer.")
 @json_option
 @click.pass_context

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,19 +23,6 @@ if TYPE_CHECKING:
 LISTED = 100
 """Notes in a list without `--limit`."""
 _EMPTY = "No notes here. Agents with the tool memory save them."
-
-
-class Number(click.ParamType[int]):
-    """The number of a note, with or without `#`."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number."""
-        try:
-            return read_number(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 @completes
@@ -114,7 +101,7 @@ async def search(ctx: click.Context, words: tuple[str, ...], limit: int, as_json
 
 
 @memory.command(epilog="Example: amplifier memory show 3")
-@click.argument("number", type=Number(), metavar="NOTE", shell_complete=_complete_numbers)
+@click.argument("number", type=read_number, metavar="NOTE", shell_complete=_complete_numbers)
 @json_option
 @click.pass_context
 @run_reading
@@ -141,7 +128,7 @@ async def show(ctx: click.Context, number: int, as_json: bool) -> None:
 
 
 @memory.command(epilog="Example: amplifier memory delete 3 4")
-@click.argument("numbers", type=Number(), nargs=-1, required=True, metavar="NOTE…", shell_complete=_complete_numbers)
+@click.argument("numbers", type=read_number, nargs=-1, required=True, metavar="NOTE…", shell_complete=_complete_numbers)
 @yes_option
 @json_option
 @click.pass_context
