@@ -21,6 +21,7 @@
 | `data_folder`, `descriptors` | notice that the data folder is gone, or no descriptor is free |
 | `working_folder` | keeps the working folder of the process |
 | `retention`, `store_upkeep` | forget old data, back up the store |
+| `package_upkeep` | notices packages that change meanwhile |
 | `partial_store`, `memory_inbox` | complete a small storage |
 | `stalling`, `freezing` | report a blocked loop; end a process that C code holds |
 | `live_feed`, `following` | show the turns of running sessions, and follow them from another process |

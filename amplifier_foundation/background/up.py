@@ -31,6 +31,7 @@ from .hosts.sharing import joining, shared_store, sharing
 from .keys import root_id
 from .live_feed import LiveFeed
 from .manager import STORE_FILE, BackgroundSessionManager
+from .package_upkeep import PACKAGES, looking_at_packages
 from .partial_store import complete_store
 from .queue_view import QUEUES, BundleQueues
 from .retention import purging
@@ -71,13 +72,12 @@ async def run_background(
 ) -> AsyncIterator[list[Up]]:
     """Run the background sessions of `bundles` while the block runs.
 
-    A `store` without an inbox keeps the sessions alone; a warning says that events wait in memory. The working folder
-    of a bundle is that of `home_of`. Unfinished work of an earlier process comes first. `session_observers` see every
-    session when its modules are mounted. `control` answers other processes; `retention` bounds the age of stored
-    sessions (None: keep them), that of all or, by a function, of each project; `transports` is the setting of that
-    name. A `worker` handles events on a store that several hosts share, and runs no triggers. Raises `SessionConflict`
-    when another process runs background sessions of one of these folders, `BundleValidationError` for a bundle without
-    background sessions, `StorageUnsuitable` for a worker on a store of one host.
+    Beside a `store` without an inbox events wait in memory, and a warning says so. Bundles work in the folder of
+    `home_of`. Unfinished work of an earlier process comes first. `session_observers` see every session when its modules
+    are mounted. `control` answers other processes; `retention` bounds the age of stored sessions (None: keep them), of
+    all or, by a function, of each project; `transports` is the setting of that name. A `worker` handles events of a
+    store of several hosts, and runs no triggers. Raises `SessionConflict` when another process does so in one of these
+    folders, `BundleValidationError` for a bundle without any, `StorageUnsuitable` for a worker on one host's store.
     """
     _require_background_sessions(bundles)
     store, control, path = complete_store(store), control or Control(), socket_path()
@@ -90,6 +90,7 @@ async def run_background(
         clock = SystemClock() if member is None else member.clock
         await stack.enter_async_context(purging(store, clock, retention, projects))
         await stack.enter_async_context(looking_after(store, SystemClock(), partial(control.report, STORE_FILE)))
+        await stack.enter_async_context(looking_at_packages(SystemClock(), partial(control.report, PACKAGES)))
         stack.enter_context(report_exhaustion())
         folder = await stack.enter_async_context(watching_data_folder(control.lost))
         router, control.feed = EventRouter(store, clock=clock), LiveFeed(plugins)

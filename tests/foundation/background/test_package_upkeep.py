@@ -1,0 +1,51 @@
+"""Packages that change under a running process are told, until they are what they were."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from amplifier_core.testing import VirtualClock
+from amplifier_foundation.background.package_upkeep import LOOK_EVERY, looking_at_packages
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def install(folder: Path, name: str, version: str) -> Path:
+    about = folder / f"{name}-{version}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+    (about / "entry_points.txt").write_text(f"[amplifier.modules]\ntool-{name} = {name}:mount\n")
+    return about
+
+
+async def look(clock: VirtualClock, reported: list[str]) -> str:
+    before = len(reported)
+    await clock.advance(LOOK_EVERY)
+    while len(reported) == before:
+        await asyncio.sleep(0.01)  # the look is in a thread
+    return reported[-1]
+
+
+async def test_a_package_that_is_upgraded_or_removed_is_told_until_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    first, _ = install(tmp_path, "weather", "1.0"), install(tmp_path, "wind", "1.0")
+    clock, reported = VirtualClock(), list[str]()
+    async with looking_at_packages(clock, reported.append):
+        assert await look(clock, reported) == ""
+        shutil.rmtree(first)
+        text = "packages changed since this process began: weather 1.0 is gone. Restart it"
+        assert await look(clock, reported) == text
+        second = install(tmp_path, "weather", "2.0")
+        assert await look(clock, reported) == text.replace("is gone", "is 2.0 now")
+        shutil.rmtree(second)
+        install(tmp_path, "weather", "1.0")
+        install(tmp_path, "rain", "1.0")
+        assert await look(clock, reported) == ""
