@@ -3,78 +3,85 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from .hidden import JOINERS
 
-_OBEYED_FOLDERS = {
-    ".git": "git",
-    ".amplifier": "amplifier",
-    ".husky": "git hooks",
-    ".vscode": "an editor",
-    ".idea": "an editor",
-    ".zed": "an editor",
-    ".devcontainer": "an editor",
-    ".github": "a build server",
-    ".circleci": "a build server",
-    ".agents": "an agent",
-    ".claude": "an agent",
-    ".codex": "an agent",
-    ".gemini": "an agent",
-    ".cursor": "an agent",
-    ".ssh": "ssh",
-    ".gnupg": "gpg",
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_OBEYED = {
+    "amplifier": "bundle.md bundle.yaml bundle.yml .amplifier/",
+    "git": ".git/ .gitconfig .gitmodules .gitattributes .config/git/",
+    "Mercurial": ".hgrc .hg/hgrc .config/hg/",
+    "jj": ".jjconfig.toml .jj/repo/config.toml .config/jj/",
+    "git hooks": ".husky/ .pre-commit-config.yaml lefthook.yml lefthook.yaml .lefthook.yml .lefthook.yaml "
+    "lefthook-local.yml",
+    "a build server": ".github/ .gitea/ .forgejo/ .circleci/ .gitlab-ci.yml .travis.yml",
+    "an agent": ".agents/ .claude/ .codex/ .gemini/ .cursor/ .opencode/ .windsurf/ .mcp.json",
+    "an editor": ".vscode/ .idea/ .zed/ .devcontainer/ .vim/ .config/nvim/ .emacs.d/ .config/emacs/ *.code-workspace "
+    ".vimrc .gvimrc .exrc .nvimrc .nvim.lua .emacs .dir-locals.el .editorconfig",
+    "a shell": ".bashrc .bash_profile .bash_login .bash_logout .bash_aliases .zshrc .zshenv .zprofile .zlogin .zlogout "
+    ".kshrc .cshrc .tcshrc .profile .login .logout .inputrc .env .envrc config.fish .config/fish/",
+    "mise": ".mise.toml mise.toml .config/mise/",
+    "a terminal": ".tmux.conf .config/tmux/ .screenrc",
+    "a desktop": ".xprofile .xinitrc .xsession .xsessionrc .config/autostart/ library/launchagents/",
+    "systemd": ".config/systemd/ .config/environment.d/",
+    "a debugger": ".gdbinit .lldbinit .config/gdb/",
+    "cargo": ".cargo/config .cargo/config.toml",
+    "npm": ".npmrc",
+    "yarn": ".yarnrc .yarnrc.yml",
+    "pip": "pip.conf",
+    "Python": "sitecustomize.py usercustomize.py *.pth",
+    "ssh": ".ssh/",
+    "gpg": ".gnupg/",
 }
-_OBEYED_FILES = {
-    "bundle.md": "amplifier",
-    "bundle.yaml": "amplifier",
-    "bundle.yml": "amplifier",
-    ".gitconfig": "git",
-    ".gitmodules": "git",
-    ".gitattributes": "git",
-    ".pre-commit-config.yaml": "git hooks",
-    ".gitlab-ci.yml": "a build server",
-    ".mcp.json": "an agent",
-    ".env": "a shell",
-    ".envrc": "a shell",
-    ".bashrc": "a shell",
-    ".bash_profile": "a shell",
-    ".bash_login": "a shell",
-    ".bash_logout": "a shell",
-    ".bash_aliases": "a shell",
-    ".profile": "a shell",
-    ".zshrc": "a shell",
-    ".zshenv": "a shell",
-    ".zprofile": "a shell",
-    ".zlogin": "a shell",
-    ".zlogout": "a shell",
-    "config.fish": "a shell",
-    ".npmrc": "npm",
-    ".yarnrc": "yarn",
-    ".yarnrc.yml": "yarn",
-    "pip.conf": "pip",
-    "sitecustomize.py": "Python",
-    "usercustomize.py": "Python",
-    ".vimrc": "an editor",
-    ".exrc": "an editor",
-    ".nvimrc": "an editor",
-    ".nvim.lua": "an editor",
-    ".emacs": "an editor",
-    ".dir-locals.el": "an editor",
-    ".editorconfig": "an editor",
-}
-_OBEYED_SUFFIXES = {".pth": "Python", ".code-workspace": "an editor"}
-_SECRET_FOLDERS = frozenset({".ssh", ".gnupg", ".aws", ".azure", ".kube"})
-_SECRET_FILES = frozenset(
-    {
-        *(".netrc", ".pgpass", ".git-credentials", ".pypirc", ".npmrc", "credentials.json", "keys.json", ".htpasswd"),
-        *(".vault-token", ".docker/config.json", ".cargo/credentials", ".cargo/credentials.toml", "gh/hosts.yml"),
-    }
+"""By what obeys them: names of files, ends of names (`*.x`), folders (`x/`), and names and folders with those above."""
+_SECRET = (
+    ".netrc .pgpass .my.cnf .git-credentials .pypirc .npmrc credentials.json keys.json .htpasswd .vault-token .s3cfg "
+    ".docker/config.json .cargo/credentials .cargo/credentials.toml gh/hosts.yml .terraform.d/credentials.tfrc.json "
+    ".ssh/ .gnupg/ .aws/ .azure/ .kube/ .password-store/ .config/gcloud/ library/keychains/"
 )
-"""By their names, or those with the folder."""
+"""Spelled as those of `_OBEYED`."""
 _SECRET_NAME = (
-    r"\.?\.env(?!\.(?:example|sample|template)$)(?:\..*|rc)?~?$|.*\.(?:pem|key|p12|pfx|kdbx)~?$"
-    r"|id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?$"
+    r"\.?\.env(?!\.(?:example|sample|template)$)(?:\..*|rc)?~?$|.*\.(?:pem|key|p12|pfx|kdbx|jks|ppk)~?$"
+    r"|(?!.*\b(?:example|sample|template)\b).*\.env~?$|id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?$"
 )
+
+
+class _Names:
+    """Files and folders by their names; a folder stands for all that is in it."""
+
+    def __init__(self, spelled: Mapping[str, str]) -> None:
+        whats = {each: what for what, names in spelled.items() for each in names.split()}
+        self._files = {each: what for each, what in whats.items() if "/" not in each and each[0] != "*"}
+        self._suffixes = {each[1:]: what for each, what in whats.items() if each[0] == "*"}
+        self._folders = {each[:-1]: what for each, what in whats.items() if each.find("/") == len(each) - 1}
+        self._deep = {each: what for each, what in whats.items() if "/" in each[:-1]}
+        self.tops = frozenset(each.partition("/")[0] for each in self._deep)
+
+    def find(self, parts: list[str]) -> str | None:
+        """Return what stands for a path with these folded parts."""
+        if not self._folders.keys().isdisjoint(parts):
+            return next(self._folders[each] for each in parts if each in self._folders)
+        name = parts[-1]
+        return (
+            self._files.get(name)
+            or self._suffixes.get(f".{name.rpartition('.')[2]}")
+            or (None if self.tops.isdisjoint(parts) else self._find_deep("/".join(parts)))
+        )
+
+    def _find_deep(self, path: str) -> str | None:
+        inside = f"/{path}/"
+        fits = (
+            what
+            for each, what in self._deep.items()
+            if (f"/{each}" in inside if each.endswith("/") else inside.endswith(f"/{each}/"))
+        )
+        return next(fits, None)
+
+
+_obeyed, _secret = _Names(_OBEYED), _Names({"secret": _SECRET})
 
 
 def fold(name: str) -> str:
@@ -88,19 +95,16 @@ def fold(name: str) -> str:
 
 def what_obeys(path: str) -> str | None:
     """Return what obeys the file at a path with `/`: "git", "a shell"; None for an ordinary file."""
-    *folders, name = fold(path).split("/")
-    for folder in (*folders, name):
-        if folder in _OBEYED_FOLDERS:
-            return _OBEYED_FOLDERS[folder]
-    return _OBEYED_FILES.get(name) or _OBEYED_SUFFIXES.get(f".{name.rpartition('.')[2]}")
+    return _obeyed.find(fold(path).split("/"))
 
 
 def is_secret(path: str) -> bool:
     """Return whether the name of a file, or of a folder above it, says that it holds keys or passwords."""
-    *folders, name = fold(path).split("/")
-    return (
-        name in _SECRET_FILES
-        or f"{folders[-1] if folders else ''}/{name}" in _SECRET_FILES
-        or not _SECRET_FOLDERS.isdisjoint((*folders, name))
-        or bool(re.match(_SECRET_NAME, name))
-    )
+    parts = fold(path).split("/")
+    return _secret.find(parts) is not None or re.match(_SECRET_NAME, parts[-1]) is not None
+
+
+def counts_with_names_above(folder: str) -> bool:
+    """Return whether the folders above it, with their names, decide about what is in a folder at a path with `/`."""
+    parts = fold(folder).split("/")
+    return not (_obeyed.tops.isdisjoint(parts) and _secret.tops.isdisjoint(parts))
