@@ -45,6 +45,16 @@ def install_from_pypi(cache: pytest.Cache | None, name: str, packages: Path) -> 
     return _install_once([*pip, *packages.read_text().split()], folder)
 
 
+def make_environment(folder: Path) -> str:
+    """Return the Python of a new environment in a folder, which imports what the tests import."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "tests.pth").write_text(
+        "\n".join(each for each in map(os.path.realpath, sys.path) if Path(each).is_dir())
+    )
+    return str(folder / "bin" / "python")
+
+
 def _folder(cache: pytest.Cache | None, name: str, packages: Path) -> Path:
     """Return the folder of packages in the cache, another one for other packages."""
     assert cache is not None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .calls import Access, Call
     from .gate import Grants, PermissionGate
     from .hosts import is_internal_address, is_internal_host
+    from .own_python import find_own_python
     from .policy import Decision, Layer, Mode, PermissionsError, Policy, parse_permissions
     from .protected import is_secret, what_obeys
     from .repositories import find_named_by_git, read_regular
@@ -25,6 +26,7 @@ _HOMES = {
     ".calls": "Access Call",
     ".gate": "Grants PermissionGate",
     ".hosts": "is_internal_address is_internal_host",
+    ".own_python": "find_own_python",
     ".policy": "Decision Layer Mode PermissionsError Policy parse_permissions",
     ".protected": "is_secret what_obeys",
     ".repositories": "find_named_by_git read_regular",
@@ -46,6 +48,7 @@ __all__ = [
     "Policy",
     "Rule",
     "find_named_by_git",
+    "find_own_python",
     "is_internal_address",
     "is_internal_host",
     "is_secret",

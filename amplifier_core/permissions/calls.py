@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..frozen import frozen
 from .hidden import BRAILLE, UNSEEN
+from .own_python import OWN_PYTHON, is_own_python
 from .repositories import is_obeyed_by_git
 
 if TYPE_CHECKING:
@@ -161,7 +162,9 @@ def _path_access(kind: Kind, value: str, folder: str, *, stays: bool) -> Access:
     problem = "it has a second name, elsewhere (a hard link)" if names > 1 and kind == "write" else ""
     if relative is None and stays:
         problem = "it is outside of the working folder, and the tool stays inside"
-    reader = "git" if kind == "write" and is_obeyed_by_git(whole) else ""
+    reader = ""
+    if kind == "write":
+        reader = "git" if is_obeyed_by_git(whole) else OWN_PYTHON if is_own_python(whole, folder) else ""
     return Access(kind, whole if relative is None else relative, problem, reader=reader)
 
 

@@ -1,0 +1,60 @@
+"""Find the files of the Python that runs this program: what is written there, it imports, outside of every sandbox.
+
+The folder of an editable install is not among them: it is the person's work.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from .protected import fold
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OWN_PYTHON = "the Python that runs this program"
+"""What obeys these files."""
+
+
+def is_own_python(path: str, folder: str) -> bool:
+    """Return whether an absolute path is one of `find_own_python`, or below one."""
+    return f"{fold(path)}/".startswith(_find_folded(folder))
+
+
+@lru_cache(maxsize=64)
+def find_own_python(folder: str) -> tuple[str, ...]:
+    """Return the paths, with links followed, that sessions in `folder` do not write; none of them holds the folder.
+
+    An environment inside of the folder counts as a whole. Elsewhere, the modules and the programs of one count.
+    """
+    top = f"{os.path.realpath(folder).rstrip('/')}/"
+    prefixes = [os.path.realpath(each) for each in (sys.prefix, sys.base_prefix)] if top != "/" else []
+    places = (*(each for each in prefixes if each.startswith(top)), *map(os.path.realpath, _find_parts()))
+    return tuple(dict.fromkeys(each for each in places if not top.startswith(f"{each}/")))
+
+
+@lru_cache(maxsize=64)
+def _find_folded(folder: str) -> tuple[str, ...]:
+    """Return the beginnings of folded paths, also as they are spelled in the folder when links lead to it."""
+    real, found = os.path.realpath(folder), find_own_python(folder)
+    spelled = (folder + each[len(real) :] for each in found if each.startswith(f"{real}/"))
+    return tuple(f"{fold(each)}/" for each in (*found, *spelled))
+
+
+def _find_parts() -> Iterator[str]:
+    """Yield where Python has its modules and its programs."""
+    yield f"{sys.prefix}/pyvenv.cfg"
+    yield os.path.dirname(os.__file__)  # noqa: PTH120 - each session begins with this; pathlib costs more
+    for place in sys.path:
+        if place.endswith(("/site-packages", "/dist-packages")):
+            yield place
+            yield f"{place}/../../../bin"
+    program = sys.executable
+    while program:
+        yield program
+        above = os.path.dirname(program)  # noqa: PTH120 - as above
+        yield above
+        program = os.path.join(above, os.readlink(program)) if os.path.islink(program) else ""  # noqa: PTH114, PTH115, PTH118 - as above
