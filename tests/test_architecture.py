@@ -203,13 +203,15 @@ FOUNDED = {
     "amplifier-orchestration",
     "amplifier-runner-ray",
     "amplifier-runner-subprocess",
+    "amplifier-sandbox",
+    "amplifier-tool-bash",
     "amplifier-tool-issue",
     "amplifier-tool-mcp",
     "amplifier-tool-memory",
     "amplifier-tool-skills",
     "amplifier-transport-nats",
 }
-"""Plugins that are built on the foundation: their part of it is a room of the foundation."""
+"""Plugins that are built on the foundation: their part of it is a room of the foundation, or they hide its folder."""
 
 APPLICATIONS = {"amplifier-acp", "amplifier-dashboard"}
 """Plugins that are a command of their own name."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from amplifier_core.permissions import is_secret
+from amplifier_foundation.paths import data_home
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +44,7 @@ class BashConfig(BaseModel):
     sandbox: Annotated[
         Literal["auto", "bubblewrap", "landlock", "sandbox-exec", "off"],
         BeforeValidator(lambda value: {False: "off", True: "auto"}[value] if isinstance(value, bool) else value),
-        Field(description="The sandbox; `off` counts only with a rule in your own settings."),
+        Field(description="The sandbox; less than `auto` finds counts only with a rule in your own settings."),
     ] = "auto"
     network: Annotated[
         bool, Field(description="Whether a call may ask for the network; the permissions of hosts decide about it.")
@@ -103,8 +104,11 @@ def _check_readable_folder(given: str) -> str:
     path = Path(given).expanduser().resolve()
     if not path.is_dir():
         raise ValueError(f"{path} is not a folder")
-    if Path.home().resolve().is_relative_to(path) or any(is_secret(part) for part in path.parts):
+    if Path.home().resolve().is_relative_to(path) or any(is_secret(str(each)) for each in (path, *path.parents)):
         raise ValueError(f"{path} holds your home folder or secrets; name a folder inside of it")
+    own = data_home().resolve()
+    if own.is_relative_to(path) or path.is_relative_to(own):
+        raise ValueError(f"{path} holds amplifier's own data, or is in it; name another folder")
     return str(path)
 
 

@@ -75,6 +75,19 @@ def test_the_folder_of_keys_is_not_made_readable(tmp_path: Path, monkeypatch: py
             check_config({"readable": [given]})
 
 
+@pytest.mark.parametrize("given", ["data", "data/cache", "."])
+def test_the_data_folder_is_not_made_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    (tmp_path / "own" / "data" / "cache").mkdir(parents=True)
+    (tmp_path / "own" / "other").mkdir()
+    (tmp_path / "way").symlink_to("own/data")
+    monkeypatch.chdir(tmp_path / "own")
+    for home in (tmp_path / "own" / "data", tmp_path / "way"):
+        monkeypatch.setenv("AMPLIFIER_HOME", str(home))
+        with pytest.raises(ValueError, match="holds amplifier's own data, or is in it; name another folder"):
+            check_config({"readable": [given]})
+        check_config({"readable": ["other"]})
+
+
 def test_the_readme_and_the_schema_describe_every_key() -> None:
     properties = config_schema()["properties"]
     documented = re.findall(r"^\| `(\w+)` \|", README.read_text().partition("| tool |")[0], flags=re.M)
