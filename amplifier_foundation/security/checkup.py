@@ -188,6 +188,10 @@ def check_files(folder: Path) -> Iterator[Finding]:
         return
     except OSError:
         pass  # it is not made yet
+    top = folder.resolve()
+    if top in home.resolve().parents and not Path.home().resolve().is_relative_to(top):  # no command runs in a home
+        fact = f"{home} lies in {folder}: tools without a sandbox run beside it, and no command runs under Landlock"
+        yield Finding("files", "weak", fact, "move it to a folder outside, and set AMPLIFIER_HOME")
     private = [home, *sorted(each for each in home.glob("*") if each.is_file())] if home.is_dir() else []
     private = [path for path in private if path.name != "settings.yaml"]  # it holds no secret
     opened = [path for path in private if _mode(path) & 0o077]

@@ -84,6 +84,21 @@ def test_a_damaged_lock_of_plugins_hides_nothing_else(capsys: pytest.CaptureFixt
     assert "plugins.lock: it cannot be read" in err
 
 
+def test_a_data_folder_in_the_project_is_weak(
+    capsys: pytest.CaptureFixture[str], project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "data").mkdir(mode=0o700)
+    monkeypatch.setenv("AMPLIFIER_HOME", str(project / "data"))
+    code, findings = diagnose(capsys)
+    weak = [(each["part"], each["fact"]) for each in findings if each["state"] == "weak"]
+    fact = (
+        f"{project}/data lies in {project}: tools without a sandbox run beside it, and no command runs under Landlock"
+    )
+    assert (code, weak) == (exits.FAILED, [("files", fact)])
+    monkeypatch.setenv("HOME", str(project))
+    assert diagnose(capsys)[0] == exits.OK
+
+
 def test_trust_that_is_switched_off_is_weak(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

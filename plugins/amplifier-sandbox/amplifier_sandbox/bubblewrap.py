@@ -17,7 +17,7 @@ from .repositories import find_outer_repository, is_linked
 from .seccomp import AF_INET, AF_INET6, AF_NETLINK, make_filter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib64", "/lib32")
 _SETTINGS = (
@@ -40,7 +40,8 @@ class Bubblewrap:
         "writes only in the working folder and in a /tmp that ends with the command",
         "no home folder, and no file outside of the system's and of the working folder",
         "files that programs obey (.git/config, .git/hooks, .amplifier, bundle.md …) are read-only",
-        "files with secrets (.env, keys) are empty",
+        "files with secrets (.env, keys), and a data folder in the working folder, are empty",
+        "the Python that runs amplifier is read-only",
         "no network without a grant, and no Unix or other local sockets at all",
         "no other process is seen, traced or signalled, and none outlives the command",
         "no privileges, no nested user namespaces, no terminal",
@@ -68,7 +69,7 @@ class Bubblewrap:
             "rest": ["--seccomp", str(filter), "--chdir", run.where, "--", *run.argv],
             "folder": run.folder,
             "starter": mounting.find_starter(),
-            "guarded": list(_guard(run.folder, run.guarded or Guarded((), (), True, {}, {}), run.fixed)),
+            "guarded": list(_guard(run.folder, run.guarded or Guarded((), (), True, {}, {}))),
         }
         for descriptor, content in ((filter, program), (orders, marshal.dumps(given))):
             os.write(descriptor, content)
@@ -116,18 +117,16 @@ def _mount(run: Run) -> Iterator[str]:
     yield from ("--ro-bind" if run.is_read_only else "--bind", run.folder, run.folder)
 
 
-def _guard(folder: str, guarded: Guarded, fixed: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _guard(folder: str, guarded: Guarded) -> Iterator[tuple[str, str]]:
     """Yield how guarded files are mounted, and the folders above them: a mount point cannot be renamed."""
-    obeyed = (*guarded.obeyed, *guarded.parts, *guarded.obeyed_secrets)
-    mounts = {str(above): WRITABLE for path in obeyed for above in PurePath(path).parents if above.name}
-    mounts |= dict.fromkeys(guarded.obeyed, READ_ONLY)
+    held = (*guarded.obeyed, *guarded.parts, *guarded.obeyed_secrets, *guarded.fixed, *guarded.hidden)
+    mounts = {str(above): WRITABLE for path in held for above in PurePath(path).parents if above.name}
+    mounts |= dict.fromkeys((*guarded.obeyed, *guarded.fixed), READ_ONLY)
     for path, parts in guarded.parts.items():
         whole = Path(folder, path)
         if whole.is_dir() and not whole.is_symlink() and not is_linked(str(whole)):
             if path != ".":  # the working folder is a mount, and another one would cover what is guarded in it
                 mounts[path] = WRITABLE
             mounts |= {f"{path}/{part}": READ_ONLY for part in parts}
-    real = [path for path in fixed if os.path.realpath(path) == path]
-    mounts |= dict.fromkeys((path[len(folder) + 1 :] for path in real), READ_ONLY)
     yield from sorted(mounts.items(), key=lambda mount: mount[0].count("/"))
-    yield from ((path, EMPTY) for path in guarded.secret)
+    yield from ((path, EMPTY) for path in (*guarded.secret, *guarded.hidden))

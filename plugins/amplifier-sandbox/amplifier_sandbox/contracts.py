@@ -35,8 +35,6 @@ class Run(NamedTuple):
     guarded: Guarded | None = None
     scratch: str = "/tmp"
     """The folder for temporary files, where a sandbox has none of its own."""
-    fixed: Sequence[str] = ()
-    """Files and folders that stay read-only also inside of the working folder, in a sandbox that can do that."""
     is_read_only: bool = False
     """Whether the working folder can be read alone."""
     supervised: bool = False

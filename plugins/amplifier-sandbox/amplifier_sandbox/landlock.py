@@ -52,6 +52,7 @@ class Landlock:
     open = (
         "files that programs obey (.git/config, .git/hooks …) can be written; new ones are looked at afterwards",
         "files with secrets in the working folder (.env, keys) are read",
+        "the Python that runs amplifier can be written where it lies in the working folder",
         "modes, owners and times of files can be changed everywhere",
         "other processes are seen, and before Linux 6.12 signalled; a command that leaves its group outlives its call",
         "every command is asked for",
@@ -72,6 +73,11 @@ class Landlock:
         from .contracts import Launch, make_environment
         from .seccomp import AF_INET, AF_INET6, AF_NETLINK, make_filter
 
+        if run.guarded is not None and run.guarded.hidden:
+            raise PermissionError(
+                f"the data folder, {run.guarded.hidden[0]}, lies in the working folder, where Landlock cannot hide it; "
+                "move it and set AMPLIFIER_HOME, or install bubblewrap"
+            )
         program = make_filter((AF_INET, AF_INET6, AF_NETLINK) if run.network else ()) or b""
         orders = {
             "readable": [*_SYSTEM, *(f"/etc/{name}" for name in _SETTINGS), *run.find_readable(), run.folder],

@@ -30,9 +30,9 @@ _SPACES = (("user", 0x10000000), ("mnt", 0x20000))
 _LOCAL, _STREAM, _CLOSED_BY_EXEC, _OF_WRITES = 1, 1, 0o2000000, 1
 _IGNORED_BY_PYTHON, _KILL, _END = (13, 25), 9, 15  # SIGPIPE, SIGXFSZ
 _AT_END_OF_PARENT = 1
-_LINK = 0o12
+_FOLDER, _LINK = 0o4, 0o12
 _OWN = "/.sandbox"
-"""A folder of the sandbox: an empty file, and two to wait for each other."""
+"""A folder of the sandbox: an empty file and folder, and two files to wait for each other."""
 
 
 def main(orders: int) -> None:
@@ -66,7 +66,7 @@ def main(orders: int) -> None:
         _help(libc, given, folder, os.read(said, 1 << 16).decode())
     for each in inherited:
         os.set_inheritable(each, True)
-    own = ("--file", str(ready[1]), f"{_OWN}/empty", "--file", str(waiting), f"{_OWN}/gate")
+    own = ("--dir", f"{_OWN}/none", "--file", str(ready[1]), f"{_OWN}/empty", "--file", str(waiting), f"{_OWN}/gate")
     # whatever closes the gate, it does not go on without the mark
     options = [*given["options"], *own, "--chmod", "0444", f"{_OWN}/guarded", "--info-fd", str(saying)]
     os.execv(options[0], [*options, *given["rest"]])
@@ -129,11 +129,13 @@ def _guard(libc: ctypes.CDLL, given: dict[str, Any], folder: tuple[int, int]) ->
     top, own = _open(root, given["folder"]), _open(root, _OWN)
     if _identify(top) != folder:
         raise OSError(0, "another folder is there now", given["folder"])
-    empty = _open(own, "empty")
-    _mount(libc, empty, os.dup(empty), EMPTY)  # nobody writes it
+    empty, none = _open(own, "empty"), _open(own, "none")
+    for each in (empty, none):
+        _mount(libc, each, os.dup(each), EMPTY)  # nobody writes it
     for path, kind in given["guarded"]:
         place = _open(top, path)
-        _mount(libc, empty if kind == EMPTY else place, place, kind)
+        hiding = none if os.fstat(place).st_mode >> 12 == _FOLDER else empty
+        _mount(libc, hiding if kind == EMPTY else place, place, kind)
     os.close(os.open("guarded", os.O_CREAT | os.O_EXCL, dir_fd=own))
 
 

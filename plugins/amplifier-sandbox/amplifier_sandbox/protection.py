@@ -1,6 +1,7 @@
 """Find the files of a working folder that programs obey, and those with secrets; look again after a command.
 
-A command sees the first read-only and the others empty. What it creates anew is looked at afterwards: a repository with
+A command sees the first read-only and the others empty. So it sees the Python that runs this program, and a data folder
+that lies there. What it creates anew is looked at afterwards: a repository with
 anything that git would run is moved aside, the rest is named.
 """
 
@@ -16,7 +17,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplifier_core.permissions import find_named_by_git, is_secret, what_obeys
+from amplifier_core.errors import StoreUnavailable
+from amplifier_core.permissions import find_named_by_git, find_own_python, is_secret, what_obeys
+from amplifier_core.permissions.protected import counts_with_names_above
+from amplifier_foundation.paths import data_home, make_private
 
 from .repositories import find_obeyed, is_harmful, runs_programs
 
@@ -27,7 +31,7 @@ MOST_ENTRIES = 20_000
 """Files and folders of a walk; a larger working folder is looked at in part."""
 MOST_GUARDED = 500
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_SKIPPED = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".tox", ".mypy_cache", ".pytest_cache", ".hg"})
+_SKIPPED = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".tox", ".mypy_cache", ".pytest_cache"})
 
 
 class Guarded(NamedTuple):
@@ -43,6 +47,10 @@ class Guarded(NamedTuple):
     """The device and inode of each file and repository above."""
     links: tuple[str, ...] = ()
     """Links with names that programs obey: they are only looked at afterwards."""
+    fixed: tuple[str, ...] = ()
+    """What belongs to the Python that runs this program."""
+    hidden: tuple[str, ...] = ()
+    """The data folder, if it is there: its settings, its store and its keys."""
 
     @property
     def obeyed_secrets(self) -> list[str]:
@@ -68,6 +76,7 @@ def find_guarded(
     `is_allowed("read" or "write", path)` says what the person has released. The top and the folders of what was guarded
     `before` are looked at in any case: no number of other files hides what is new there.
     """
+    hidden = _find_data_folder(folder)
     known = (*before.obeyed, *before.links, *before.secret) if before is not None else ()
     waiting = deque(dict.fromkeys(("", *(path[: path.rfind("/") + 1] for path in known))))
     seen, surely, entries = set(waiting), len(waiting), 0
@@ -82,8 +91,20 @@ def find_guarded(
             if any(entry.name == ".git" for entry in listed):
                 found.obeyed.extend(_find_named(folder, f"{folder}/{inside}".rstrip("/"), is_allowed))
             below = [f"{inside}{name}/" for name in _add_found(found, inside, listed, is_allowed)]
-            waiting += [each for each in below if each not in seen]
-    return _describe(folder, found, is_complete=not waiting)
+            waiting += [each for each in below if each not in seen and each[:-1] not in hidden]
+    own = [each[len(folder) + 1 :] for each in find_own_python(folder) if each.startswith(f"{folder}/")]
+    fixed = [each for each in own if Path(folder, each).exists() and not is_allowed("write", each)]
+    return _describe(folder, found, is_complete=not waiting)._replace(fixed=tuple(fixed), hidden=hidden)
+
+
+def _find_data_folder(folder: str) -> tuple[str, ...]:
+    """Return the path of a data folder inside of the folder; it is made if it is missing: a command could fill it."""
+    whole = os.path.realpath(data_home())
+    if not whole.startswith(f"{folder}/"):
+        return ()
+    with suppress(StoreUnavailable):
+        make_private(Path(whole))
+    return (whole[len(folder) + 1 :],) if Path(whole).is_dir() else ()
 
 
 def _list_folder(folder: str, inside: str, *, opens: bool) -> list[os.DirEntry[str]]:
@@ -128,11 +149,13 @@ def _add_found(
     """Sort the entries of a folder; yield the folders to look at."""
     names = {entry.name for entry in listed}
     is_below_obeyed, is_below_secret = what_obeys(f"{inside}-") is not None, is_secret(f"{inside}-")
+    is_repository = inside.lower().endswith(".hg/")  # its own settings count, and nothing below
     is_bare = "HEAD" in names and ("commondir" in names or {"objects", "refs"} <= names)
     if is_bare and not is_below_obeyed and not is_allowed("write", f"{inside}config"):
         found.bare.append(inside.rstrip("/") or ".")
+    known = "/".join(inside.split("/")[-3:]) if counts_with_names_above(inside) else ""
     for entry in listed:
-        is_obeyed, is_kept = _judge_name(entry.name)
+        is_obeyed, is_kept = _judge_name(f"{known}{entry.name}")
         is_obeyed, is_kept = is_obeyed and not is_below_obeyed, is_kept or is_below_secret
         is_folder = entry.is_dir(follow_symlinks=False)
         if is_obeyed or is_kept:
@@ -144,7 +167,7 @@ def _add_found(
                 found.secret.append(path)
             elif is_obeyed and not is_allowed("write", path):
                 found.obeyed.append(path)
-        if is_folder and entry.name not in _SKIPPED and entry.name.lower() != ".git":
+        if is_folder and entry.name not in _SKIPPED and entry.name.lower() != ".git" and not is_repository:
             yield entry.name
 
 
@@ -160,7 +183,7 @@ def _find_named(folder: str, top: str, is_allowed: Callable[[str, str], bool]) -
 
 @lru_cache(maxsize=2 * MOST_ENTRIES)
 def _judge_name(name: str) -> tuple[bool, bool]:
-    """Return whether a program obeys a file of this name, and whether it is a secret."""
+    """Return whether a program obeys a file of this name, or of one with those above, and whether it is a secret."""
     return what_obeys(name) is not None, is_secret(name)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from .contracts import Launch, make_environment
@@ -27,7 +28,7 @@ class Seatbelt:
     open = (
         "the profile is not tested",
         "services of the system may start programs outside",
-        "files that programs obey and files with secrets in the working folder are not guarded",
+        "files that programs obey and files with secrets in the working folder are not guarded, but for amplifier's",
         "every command is asked for",
     )
 
@@ -42,9 +43,11 @@ class Seatbelt:
 
 
 def make_profile(run: Run) -> str:
-    """Return the profile for a command: everything is denied but for what it lists."""
+    """Return the profile for a command: everything is denied but for what it lists; a later line decides."""
     readable = " ".join(f"(subpath {_quote(path)})" for path in (*_READABLE, *run.readable, run.folder, run.scratch))
     writable = " ".join(f"(subpath {_quote(path)})" for path in (run.folder, run.scratch))
+    fixed, hidden = (run.guarded.fixed, run.guarded.hidden) if run.guarded is not None else ((), ())
+    above = {str(PurePath(run.folder, each)) for path in (*fixed, *hidden) for each in PurePath(path).parents}
     return "\n".join(
         [
             "(version 1)",
@@ -54,6 +57,9 @@ def make_profile(run: Run) -> str:
             f'(allow file-read* (literal "/") {readable})',
             f'(allow file-write* (literal "/dev/null") {writable})',
             *(["(allow network*)"] if run.network else []),
+            *(f"(deny file-write* (subpath {_quote(f'{run.folder}/{path}')}))" for path in fixed),
+            *(f"(deny file-read* file-write* (subpath {_quote(f'{run.folder}/{path}')}))" for path in hidden),
+            *(f"(deny file-write-unlink (literal {_quote(path)}))" for path in sorted(above)),  # nor moved
         ]
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from typing import TYPE_CHECKING
 
@@ -55,7 +54,6 @@ class ToolSandbox:
             scratch=self._find_scratch(sandbox.kind),
             is_read_only=self._reads_alone,
             supervised=True,
-            fixed=[path for path in (sys.prefix, sys.base_prefix) if path.startswith(f"{self._folder}/")],
         )
         return sandbox.launch(run)
 

@@ -7,6 +7,7 @@ import pytest
 from amplifier_sandbox import choosing
 from amplifier_sandbox.contracts import Run
 from amplifier_sandbox.landlock import find_version
+from amplifier_sandbox.protection import Guarded
 from amplifier_sandbox.seatbelt import make_profile
 from amplifier_sandbox.seccomp import MACHINES, make_filter
 from tests.programs import require
@@ -58,3 +59,12 @@ def test_the_profile_of_macos_quotes_paths() -> None:
     profile = make_profile(Run(["ls"], '/a "b', '/a "b', scratch="/tmp/x"))
     assert '(subpath "/a \\"b")' in profile
     assert "(deny default)" in profile and "network" not in profile
+
+
+def test_the_profile_of_macos_closes_the_files_of_amplifier_after_it_opens_the_folder() -> None:
+    guarded = Guarded((), (), True, {}, {}, fixed=("deep/.venv",), hidden=("data",))
+    *_, opened, fixed, hidden, top, above = make_profile(Run(["ls"], "/w", "/w", guarded=guarded)).splitlines()
+    assert opened.startswith("(allow file-write*") and '(subpath "/w")' in opened
+    assert fixed == '(deny file-write* (subpath "/w/deep/.venv"))'
+    assert hidden == '(deny file-read* file-write* (subpath "/w/data"))'
+    assert (top, above) == ('(deny file-write-unlink (literal "/w"))', '(deny file-write-unlink (literal "/w/deep"))')

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 OUTPUT = "bash:output"
 """The event with the output of a running command: `text`, and the `tool_call_id`."""
 UNSANDBOXED = "bash-unsandboxed"
-"""The tool of the rule by which the person allows commands without a sandbox."""
+"""The tool of the rule by which the person allows commands without a sandbox, or, with its kind, in a weaker one."""
 
 
 class BashTool:
@@ -250,35 +250,43 @@ class Shell:
             return False
 
     def _require_sandbox(self) -> Sandbox:
-        if self._config.sandbox == "off" and not self._may_run_unsandboxed():
+        wanted = self._config.sandbox
+        if wanted == "off" and not self._may_use(wanted):
             raise BashError(
                 "NoSandbox",
                 f"`sandbox: off` needs a rule in your own settings (permissions: {{allow: [{UNSANDBOXED}]}}); "
                 "nobody else may say so",
             )
-        if self._config.sandbox != "off" and holds_home(self._folder):
+        if wanted != "off" and holds_home(self._folder):
             raise BashError(
                 "NoSandbox", f"the working folder {self._folder} holds your home; work in a folder of its own"
             )
         expected = self._is_confined()
         try:
-            sandbox = require_sandbox(self._config.sandbox)
+            sandbox = require_sandbox(wanted)
         except NoSandbox as error:
             raise BashError(
                 "NoSandbox", f"{error}. Or allow commands without one: see `sandbox` in the README"
             ) from None
+        if wanted not in ("auto", "off") and (best := require_sandbox()).kind != wanted and not self._may_use(wanted):
+            raise BashError(
+                "NoSandbox",
+                f"`sandbox: {wanted}` holds less than {best.kind}, which runs here: leave it out, or allow it in your "
+                f'own settings (permissions: {{allow: ["{UNSANDBOXED}({wanted})"]}}); nobody else may say so',
+            )
         if expected and not sandbox.confines:
             raise BashError("NoSandbox", "the sandbox does not hold here; call again, and you are asked first")
         return sandbox
 
-    def _may_run_unsandboxed(self) -> bool:
-        """Return whether a rule of the person's own settings names it, and nothing refuses it."""
+    def _may_use(self, kind: str) -> bool:
+        """Return whether a rule of the person's own settings allows a weaker sandbox or none, and none refuses it."""
         gate = self._coordinator.permissions
         if gate is None:
             return False
         own = [rule for layer in gate.policy.layers if layer.is_own for rule in layer.rules]
-        is_named = any(rule.effect == "allow" and rule.tool == UNSANDBOXED for rule in own)
-        return is_named and gate.policy.decide(Call(UNSANDBOXED, (), {})).effect == "allow"
+        access = Access("other", kind)
+        is_named = any(rule.effect == "allow" and rule.tool == UNSANDBOXED and rule.fits(access) for rule in own)
+        return is_named and gate.policy.decide(Call(UNSANDBOXED, (access,), {})).effect == "allow"
 
     def _is_released(self, kind: str, path: str) -> bool:
         """Return whether the person's own rules let commands read or write a guarded file."""

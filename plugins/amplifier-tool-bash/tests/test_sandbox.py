@@ -36,6 +36,14 @@ def guard(coordinator: ModuleCoordinator, work: Path, *layers: dict[str, Any]) -
     coordinator.guard(PermissionGate(Policy(policy), work))
 
 
+@pytest.fixture
+async def in_landlock(mount_tools: Any, work: Path) -> Any:
+    """Run a command in Landlock, as the person allows it where bubblewrap runs, too."""
+    coordinator = await mount_tools(sandbox="landlock")
+    guard(coordinator, work, {"allow": ["bash-unsandboxed(landlock)"]})
+    return lambda command: coordinator.get("tools", "bash").execute({"command": command})
+
+
 def git(folder: Path, *arguments: str) -> str:
     done = subprocess.run([require("git"), "-C", str(folder), *arguments], check=True, capture_output=True, text=True)
     return done.stdout
@@ -98,6 +106,45 @@ async def test_only_the_person_turns_the_sandbox_off(
     assert {access.form for access in tool.accesses({"command": "ls"})} == {"decoded"}
 
 
+@needs_landlock
+@pytest.mark.parametrize(
+    ("layers", "runs"),
+    [
+        ([{}], False),
+        ([{}, {"allow": ["bash-unsandboxed(landlock)"]}], False),
+        ([{"allow": ["bash-unsandboxed(landlock)"]}], True),
+        ([{"allow": ["bash-unsandboxed"]}], True),
+        ([{"allow": ["bash-unsandboxed"], "deny": ["bash-unsandboxed(landlock)"]}], False),
+    ],
+)
+async def test_only_the_person_chooses_a_weaker_sandbox(
+    mount_tools: Any, work: Path, layers: list[dict[str, Any]], runs: bool
+) -> None:
+    require("bwrap")
+    coordinator = await mount_tools(sandbox="landlock")
+    guard(coordinator, work, *layers)
+    result = await coordinator.get("tools", "bash").execute({"command": "echo x"})
+    assert result.success is runs
+    if not runs:
+        assert "`sandbox: landlock` holds less than bubblewrap, which runs here" in result.error["message"]
+        assert 'permissions: {allow: ["bash-unsandboxed(landlock)"]}' in result.error["message"]
+
+
+async def test_a_rule_for_a_weaker_sandbox_turns_none_off(mount_tools: Any, work: Path) -> None:
+    coordinator = await mount_tools(sandbox="off")
+    guard(coordinator, work, {"allow": ["bash-unsandboxed(landlock)"]})
+    assert not (await coordinator.get("tools", "bash").execute({"command": "echo x"})).success
+
+
+@needs_landlock
+async def test_where_bubblewrap_is_missing_landlock_may_be_named(
+    mount_tools: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    tool = (await mount_tools(sandbox="landlock")).get("tools", "bash")
+    assert (await tool.execute({"command": "echo x"})).success
+
+
 async def test_without_a_sandbox_a_commands_processes_end_too(mount_tools: Any, work: Path) -> None:
     coordinator = await mount_tools(sandbox="off", grace=0.1)
     guard(coordinator, work, {"allow": ["bash-unsandboxed"]})
@@ -154,6 +201,19 @@ async def test_secrets_in_folders_that_hold_them_or_are_obeyed_are_empty(bash: A
     assert result.output["output"].endswith(f"0 {path}\n")
     assert "hunter2" not in result.output["output"]
     assert secret.read_text() == "hunter2\n"
+
+
+@pytest.mark.parametrize(
+    "path", [".hg/hgrc", ".jj/repo/config.toml", "sub/.config/fish/conf.d/x.fish", ".cargo/config"]
+)
+async def test_what_is_obeyed_by_its_name_and_those_above_is_read_only(bash: Any, work: Path, path: str) -> None:
+    (work / path).parent.mkdir(parents=True)
+    (work / path).write_text("mine\n")
+    result = await bash(
+        f"cat {path}; echo theirs >{path}; mkdir .hg/store .jj/repo/store; mv {Path(path).parts[0]} old"
+    )
+    assert result.output["output"].startswith("mine\n") and "Device or resource busy" in result.output["output"]
+    assert (work / path).read_text() == "mine\n"
 
 
 async def test_a_folder_that_is_obeyed_stays_read_only_around_its_secrets(bash: Any, work: Path) -> None:
@@ -460,20 +520,15 @@ async def test_a_folder_above_a_guarded_file_cannot_be_replaced(bash: Any, work:
 
 
 @needs_landlock
-async def test_a_repository_in_the_place_of_a_moved_one_is_new(mount_tools: Any, work: Path) -> None:
-    tool = (await mount_tools(sandbox="landlock")).get("tools", "bash")
-
-    async def bash(command: str) -> Any:
-        return await tool.execute({"command": command})
-
+async def test_a_repository_in_the_place_of_a_moved_one_is_new(in_landlock: Any, work: Path) -> None:
     (work / "sub").mkdir()
     git(work / "sub", "init", "-q")
     git(work / "sub", "config", "alias.mine", "!true")
-    moved = await bash("mv sub old && mkdir sub && git init -q sub && git -C sub config core.fsmonitor ./x")
+    moved = await in_landlock("mv sub old && mkdir sub && git init -q sub && git -C sub config core.fsmonitor ./x")
     assert not (work / "sub" / ".git").exists()
     assert [text.partition(" on your")[0] for text in moved.output["warnings"]] == ["sub/.git would run programs"]
     assert git(work / "old", "config", "alias.mine") == "!true\n"
-    added = await bash("mv old older && echo ../x >older/.git/commondir")
+    added = await in_landlock("mv old older && echo ../x >older/.git/commondir")
     assert not (work / "older" / ".git" / "commondir").exists()
     assert added.output["warnings"][0].startswith("older/.git/commondir is new, and git obeys it")
 
@@ -535,25 +590,22 @@ LANDLOCKED = {
 @needs_landlock
 @pytest.mark.parametrize("way", LANDLOCKED)
 async def test_no_command_gets_out_of_landlock(
-    way: str, mount_tools: Any, outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    way: str, in_landlock: Any, outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / "key").write_text("key\n")
     monkeypatch.setenv("HOME", str(home))
-    tool = (await mount_tools(sandbox="landlock")).get("tools", "bash")
     with socket.create_server(("127.0.0.1", 0)) as server:
         facts = {"outside": outside, "home": home, "pid": os.getpid(), "tcp": server.getsockname()[1]}
-        result = await tool.execute({"command": LANDLOCKED[way].format(**facts)})
+        result = await in_landlock(LANDLOCKED[way].format(**facts))
     assert "ESCAPED" not in result.output["output"], result.output
     assert sorted(path.name for path in outside.iterdir()) == ["secret"]
 
 
 @needs_landlock
-async def test_under_landlock_ordinary_work_goes_on(mount_tools: Any, work: Path) -> None:
-    coordinator = await mount_tools(sandbox="landlock")
-    tool = coordinator.get("tools", "bash")
+async def test_under_landlock_ordinary_work_goes_on(in_landlock: Any, work: Path) -> None:
     command = "echo b >b; mkdir d; mv b d/c; cat d/c | sort; mktemp >/dev/null && echo $?; git init -q; ls -A ~; exit 3"
-    result = await tool.execute({"command": command})
+    result = await in_landlock(command)
     assert result.output["output"].splitlines()[:2] == ["b", "0"]
     assert (result.output["exit_code"], (work / "d" / "c").read_text()) == (3, "b\n")
