@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from .hidden import JOINERS
@@ -68,17 +69,14 @@ class _Names:
         return (
             self._files.get(name)
             or self._suffixes.get(f".{name.rpartition('.')[2]}")
-            or (None if self.tops.isdisjoint(parts) else self._find_deep("/".join(parts)))
+            or (None if self.tops.isdisjoint(parts) else self._find_deep(parts))
         )
 
-    def _find_deep(self, path: str) -> str | None:
-        inside = f"/{path}/"
-        fits = (
-            what
-            for each, what in self._deep.items()
-            if (f"/{each}" in inside if each.endswith("/") else inside.endswith(f"/{each}/"))
-        )
-        return next(fits, None)
+    def _find_deep(self, parts: list[str]) -> str | None:
+        """Return what stands for a path by names of files with one or two folders, and of folders with one above."""
+        folders = (f"{above}/{each}/" for above, each in pairwise(parts) if above in self.tops)
+        named = ("/".join(parts[-2:]), "/".join(parts[-3:]), *folders)
+        return next((self._deep[each] for each in named if each in self._deep), None)
 
 
 _obeyed, _secret = _Names(_OBEYED), _Names({"secret": _SECRET})
