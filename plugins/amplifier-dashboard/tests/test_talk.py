@@ -143,6 +143,8 @@ def test_a_turn_goes_on_when_the_page_is_left_and_is_cancelled_from_another(
     say(page, "Wait")
     page.wait_for_selector("#live:has-text('asks the model')")
     go(page, served, "/sessions")
+    page.wait_for_selector("#send button:disabled")
+    assert page.evaluate("document.activeElement.name") == "prompt"  # not the disabled button
     with opened(browser, served.link) as other:
         go(other, served, f"/sessions/{talker}")
         other.wait_for_selector("#live:has-text('asks the model')")
@@ -163,7 +165,7 @@ def test_a_session_that_another_process_talks_in_cannot_be_talked_to(
             page.wait_for_selector(".toast.failed:has-text('talks in session')")
             with page.expect_response("**/say"):
                 say(page, "Hello")
-            page.wait_for_function("!document.querySelector('#send button').disabled")
+            page.wait_for_selector(".toast")
             assert page.locator(".toast").count() == 1
         assert page.get_by_label("Prompt").input_value() == "Hello"
 

@@ -2,6 +2,8 @@
 // It runs before the page is read: a form that is sent without it has no token, and is refused.
 "use strict";
 (() => {
+  document.documentElement.dataset.scripts = "yes";
+  const sending = new WeakSet(); // forms; their buttons stay enabled: a disabled one loses the focus
   const read = new Promise((done) => document.addEventListener("DOMContentLoaded", done, { once: true }));
   function say(text, failed) {
     const toast = document.createElement("p");
@@ -37,11 +39,13 @@
     const button = event.submitter;
     await read;
     const text = button?.dataset.ask || form.dataset.ask;
-    if (text && !(await ask(text))) return;
-    const values = new FormData(form, button); // a disabled button adds nothing
-    if (button) button.disabled = true;
+    if (sending.has(form) || (text && !(await ask(text)))) return;
+    const values = new FormData(form, button);
+    sending.add(form);
+    button?.setAttribute("aria-disabled", "true");
     try { await send(form, button, values); } catch { say("The server does not answer.", true); }
-    if (button) button.disabled = false;
+    button?.removeAttribute("aria-disabled");
+    sending.delete(form);
   });
   window.amplifier = { say, ask };
 })();

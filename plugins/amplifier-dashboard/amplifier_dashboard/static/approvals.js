@@ -22,6 +22,7 @@
   document.addEventListener("amplifier:changed", ({ detail }) => {
     if (detail?.id !== "answered" || !dialog.open || document.getElementById(`approval-${asked}`)) return;
     note.textContent = "This call was answered meanwhile; see below.";
+    if (document.activeElement === submit) document.getElementById("deny-cancel").focus();
     submit.disabled = true;
   });
 })();

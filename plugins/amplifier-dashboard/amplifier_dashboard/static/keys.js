@@ -27,9 +27,7 @@
     const next = now >= 0 ? now + step : last < 0 ? 0 : last;
     last = Math.max(0, Math.min(all.length - 1, next));
     const row = all[last];
-    const target = row.matches("[data-row]") ? row : row.querySelector("a, button") ?? row;
-    if (target === row) row.tabIndex = -1;
-    target.focus();
+    amplifier.focusRow(row);
     row.scrollIntoView({ block: "nearest" });
   }
 

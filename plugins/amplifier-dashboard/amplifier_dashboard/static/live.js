@@ -20,10 +20,13 @@
   function applyPart({ id, html }) {
     const element = document.getElementById(id);
     if (!element) return;
-    Idiomorph.morph(element, html, {
-      ignoreActiveValue: true,
-      callbacks: { beforeNodeMorphed: (node) => !(node.dataset && "keep" in node.dataset) },
-    });
+    amplifier.keepFocus(element, () => Idiomorph.morph(element, html, {
+      ignoreActiveValue: document.activeElement.matches("input, textarea, select"), // the content of others is updated
+      callbacks: {
+        beforeNodeMorphed: (node) => !(node.dataset && "keep" in node.dataset),
+        beforeAttributeUpdated: (name, node, kind) => name !== "tabindex" || kind !== "remove", // a script has set it
+      },
+    }));
     if (id === "views") showInTitle();
     document.dispatchEvent(new CustomEvent("amplifier:changed", { detail: document.getElementById(id) }));
   }
@@ -44,7 +47,7 @@
     for (const entry of [...made.content.children]) {
       if (Number(entry.dataset.number) > last) list.append(entry);
     }
-    while (list.children.length > keep) list.firstElementChild.remove();
+    amplifier.keepFocus(list, () => { while (list.children.length > keep) list.firstElementChild.remove(); });
     if (atEnd) list.scrollTop = list.scrollHeight;
     document.dispatchEvent(new CustomEvent("amplifier:changed", { detail: list }));
   }
