@@ -137,7 +137,9 @@ def _do(desk: Desk, guard: Guard, act: Act) -> Callable[[Request], Awaitable[Res
     async def do(request: Request) -> Response:
         async with request.form(max_part_size=LARGEST_FORM) as form:
             values = {name: str(value) for name, value in form.items()}
-        if not guard.is_form(request, values.pop("form_token", "")):
+        if "form_token" not in values:
+            raise HTTPException(403, "buttons need the scripts of their page: allow JavaScript for it, and reload it")
+        if not guard.is_form(request, values.pop("form_token")):
             raise HTTPException(403, "this form is of another browser, or the server has started anew: reload the page")
         if desk.read_only and act.changes:
             raise HTTPException(403, "this page is for reading only: it was started with --read-only")

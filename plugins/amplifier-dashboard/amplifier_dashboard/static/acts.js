@@ -1,5 +1,5 @@
 // Sends forms with `data-act` without leaving the page, and says what came of it. `data-ask` of a form or its button is asked first.
-// It runs before the page is read: a form that is sent without it has no token, and is refused.
+// It runs before the page is read: without it, forms have no token and are refused, and style.css hides their buttons.
 "use strict";
 (() => {
   document.documentElement.dataset.scripts = "yes";
