@@ -36,6 +36,14 @@ all => all
   .map(each => each.outerHTML)
 """
 """Keys move in a tree, which is reached as a whole."""
+NAMELESS = """
+all => all.filter(each => !each.role && /^(PRE|DIV|SPAN|P|CODE)$/.test(each.tagName)).map(each => each.outerHTML)
+"""
+"""Elements with a name and without a role: a screen reader leaves their names out."""
+UNDERLINED = """
+all => all.filter(each => parseFloat(getComputedStyle(each).borderBottomWidth)).map(each => each.ariaCurrent)
+"""
+"""Whether they are the current ones; forced colors show transparent lines, too."""
 CONTROLS = "main :is(a[href], button, input:not([type=hidden]), select, textarea, summary)"
 
 
@@ -83,6 +91,12 @@ def test_a_view_is_for_everybody(view: View, page: Page, place: tuple[Served, Fi
     assert page.title().endswith("amplifier")
     assert page.locator("h1").count() == 1
     assert find_faults(page) == []
+    assert find_faults(page, runOnly=["label-content-name-mismatch"]) == []
+    assert page.locator("[aria-label]").evaluate_all(NAMELESS) == []
+    searches = [each.get_attribute("aria-label") for each in page.get_by_role("search").all()]
+    assert all(searches)
+    assert len(set(searches)) == len(searches)
+    assert set(page.locator("nav a").evaluate_all(UNDERLINED)) <= {"page", "true"}
     page.emulate_media(color_scheme="dark")
     assert find_faults(page, runOnly=["color-contrast"]) == []
     page.emulate_media(color_scheme="light")

@@ -135,7 +135,7 @@ def test_a_cancelled_run_of_a_background_session_is_given_back_to_it(
 
 def test_a_fork_before_a_task_runs_it_again(served: Served, page: Page, run: RunResult) -> None:
     go(page, served, f"/flows/{run.run_id}")
-    page.get_by_role("button", name="Fork before build").click()
+    page.get_by_role("button", name="Fork before it: build").click()
     page.wait_for_url(lambda url: url.rpartition("/")[2] not in ("", run.run_id))
     page.wait_for_selector(LIVE)
     page.get_by_role("button", name="Go on with the run").click()

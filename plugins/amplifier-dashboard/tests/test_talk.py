@@ -91,7 +91,7 @@ def wait_for(page: Page, status: str) -> None:
 def fork_at(page: Page, served: Served, session_id: str, number: int) -> str:
     go(page, served, f"/sessions/{session_id}")
     page.locator(f"#m{number}").hover()
-    page.get_by_role("button", name=f"Fork after message {number}").click()
+    page.get_by_role("button", name=f"Fork here, after message {number}").click()
     page.wait_for_url("**/talk")
     page.wait_for_selector(LIVE)
     return page.url.split("/")[-2]
@@ -140,11 +140,12 @@ def test_a_turn_goes_on_when_the_page_is_left_and_is_cancelled_from_another(
 ) -> None:
     talker = make_talker(served, tmp_path, delay=60_000)
     go(page, served, f"/sessions/{talker}/talk")
-    say(page, "Wait")
+    page.get_by_label("Prompt").fill("Wait")
+    page.get_by_role("button", name="Send").press("Enter")
     page.wait_for_selector("#live:has-text('asks the model')")
-    go(page, served, "/sessions")
     page.wait_for_selector("#send button:disabled")
     assert page.evaluate("document.activeElement.name") == "prompt"  # not the disabled button
+    go(page, served, "/sessions")
     with opened(browser, served.link) as other:
         go(other, served, f"/sessions/{talker}")
         other.wait_for_selector("#live:has-text('asks the model')")
