@@ -110,3 +110,22 @@ def test_a_session_is_forked_at_the_chosen_message(served: Served, page: Page, f
     page.wait_for_url("**/talk")
     [fork] = [each for each in served.run(served.store.sessions()) if each.session_id not in before]
     assert (fork.fork_of, fork.fork_at) == (filled.sessions["reviewed"], 4)
+
+
+def test_keys_of_one_character_can_be_turned_off(served: Served, page: Page, filled: Filled) -> None:
+    page.get_by_role("button", name="Keys").click()
+    page.get_by_label("Turn the keys of one character off in this browser").check()
+    press(page, "Escape")
+    other = page.context.new_page()  # it is kept by the browser
+    for each in (page, other):
+        each.goto(f"{served.address}/dead")
+        each.wait_for_selector(LIVE)
+        press(each, "j", "/", "?", "g", "o")
+        expect(each.locator("#keys")).to_be_hidden()
+        expect(each.locator("body")).to_be_focused()
+        assert each.url.endswith("/dead")
+    page.get_by_role("button", name="Keys").click()
+    expect(page.get_by_label("Turn the keys of one character off in this browser")).to_be_checked()
+    page.get_by_label("Turn the keys of one character off in this browser").uncheck()
+    press(page, "Escape", "j")
+    expect(page.locator("#causes a").first).to_be_focused()

@@ -9,6 +9,8 @@
   const ALWAYS = [
     ["?", "show the keys"], ["/", "search"], ["j", "next row"], ["k", "row before"], ["Enter", "open the row"], ["Escape", "close, leave a field"],
   ];
+  const off = document.getElementById("keys-off");
+  const kept = (() => { try { return localStorage; } catch { return {}; } })(); // a browser may refuse it
   let begun = -WAIT; // when `g` was pressed
   let last = -1; // the place of the row chosen last: another one may have taken it
 
@@ -64,6 +66,7 @@
       meaning.textContent = text;
       return [term, meaning];
     }));
+    off.checked = kept.amplifierKeys === "off";
     keys.showModal();
   }
 
@@ -86,12 +89,14 @@
     begun = -WAIT;
     if (goes) return go(key);
     if (key === "Enter" && target.matches?.("[data-row], tr")) return target.querySelector("a")?.click();
+    if (kept.amplifierKeys === "off") return;
     if (DO[key]) {
       event.preventDefault();
       return DO[key]();
     }
     if (key.length === 1 && key !== " ") press(key);
   });
+  off.addEventListener("change", () => { kept.amplifierKeys = off.checked ? "off" : "on"; });
   button.hidden = false;
   button.addEventListener("click", showKeys);
 })();
