@@ -19,6 +19,7 @@ Where things are; a room imports only rooms below it:
     documents/     reads YAML with positions, reports problems, finds secrets
     events/        carries events between sessions
     paths.py       finds the data folder
+    first_process.py  runs the program as a child of process 1 of a container
 
 Where to add something:
 

@@ -55,6 +55,10 @@ class LateMetadata(ModuleType):
 
 def main() -> None:
     """Run the command line."""
+    if os.getpid() == 1 and is_command():
+        from .first_process import run_as_child
+
+        run_as_child()
     if sys.getfilesystemencoding() != "utf-8" and is_command():
         restart_with_utf8()
     if isinstance(encoding := sys._xoptions.get(STREAMS), str):

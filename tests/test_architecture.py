@@ -152,6 +152,7 @@ RANKS = {
     "settings": 2,
     "documents": 1,
     "events": 1,
+    "first_process": 0,
     "hookspecs": 0,
     "paths": 0,
     "session": 7,
@@ -162,7 +163,9 @@ SAME_RANK = {("spawn", "spawning"): "the published name of the room", ("spawning
 """Rooms of one rank that import each other all the same, and why."""
 TYPES_UPWARD: dict[tuple[str, str], str] = {}
 """Rooms that name types of a higher rank, and why; at run time they import nothing of it."""
-BESIDE_ROOMS = {"__init__", "__main__", "hookspecs", "paths", "session", "spawn", "subprocess_runner", "triggers"}
+BESIDE_ROOMS = {
+    *("__init__", "__main__", "first_process", "hookspecs", "paths", "session", "spawn", "subprocess_runner", "triggers"),
+}
 """Modules that may stand beside the rooms: published names, the program, and those below all rooms."""
 
 SHARED = {"amplifier-orchestration", "amplifier-providers", "amplifier-sandbox"}
