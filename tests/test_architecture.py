@@ -164,7 +164,8 @@ SAME_RANK = {("spawn", "spawning"): "the published name of the room", ("spawning
 TYPES_UPWARD: dict[tuple[str, str], str] = {}
 """Rooms that name types of a higher rank, and why; at run time they import nothing of it."""
 BESIDE_ROOMS = {
-    *("__init__", "__main__", "first_process", "hookspecs", "paths", "session", "spawn", "subprocess_runner", "triggers"),
+    *("__init__", "__main__", "first_process"),
+    *("hookspecs", "paths", "session", "spawn", "subprocess_runner", "triggers"),
 }
 """Modules that may stand beside the rooms: published names, the program, and those below all rooms."""
 

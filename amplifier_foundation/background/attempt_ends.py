@@ -22,8 +22,8 @@ from .cancelling import CANCELLED
 from .completion import completion_events
 from .git import GitError
 from .giving_back import POSTPONED, give_back, make_due
-from .mistakes import is_exhausted, is_mistake
-from .outages import DESCRIPTORS, PROVIDER, asked_wait, is_of_service, waits_for_person
+from .mistakes import find_lack, is_mistake
+from .outages import MACHINE, PROVIDER, asked_wait, is_of_service, waits_for_person
 from .worktree_steps import finish_worktree, forget_worktree, give_up_worktree
 
 if TYPE_CHECKING:
@@ -152,20 +152,20 @@ class AttemptEnd:
     ) -> None:
         """Try the delivery again after a pause, or give it up: after `max_attempts`, or at once for a mistake.
 
-        An attempt without a free file descriptor, a service that answers, or a key that it takes, is none: that is no
-        failure of the delivery.
+        An attempt without a free file descriptor or process, a service that answers, or a key that it takes, is none:
+        that is no failure of the delivery.
         """
         if isinstance(error, BudgetExceeded):
             return await self.deny(error, spawn, outcome)
-        problem, exhausted, retry = find_provider_error(error), is_exhausted(error), self.background.config.retry
+        problem, lack, retry = find_provider_error(error), find_lack(error), self.background.config.retry
         excusable, delay, needs_person = problem is not None and is_of_service(problem), asked_wait(problem), False
         if error is not None and waits_for_person(error):  # until then, each try is in vain
             excusable, needs_person, reason = True, True, describe_with_login(error)
             delay = max(delay or 0.0, retry.max_delay)
         is_out = excusable and self.background.outage.excuses(self.delivery.delivery_id)
-        if not excusable:
+        if not excusable and not lack:
             self._end_outage()
-        counted = not (exhausted or is_out)
+        counted = not (lack or is_out)
         is_final = is_mistake(error) and not excusable
         if counted and (is_final or self.attempts >= self.background.config.max_attempts):
             await self.give_up(reason, spawn, outcome)
@@ -183,9 +183,9 @@ class AttemptEnd:
             self.engine.report_problem(self.background, PROVIDER, "degraded", reason, until)
             self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=due)
         else:
-            if exhausted:
-                reason = f"{reason}. Raise the limit: ulimit -n"
-                self.engine.report_problem(self.background, DESCRIPTORS, "degraded", reason, due)
+            if lack:
+                reason = f"{reason}. {lack}"
+                self.engine.report_problem(self.background, MACHINE, "degraded", reason, due)
             self.engine.notify("retried", self.background, delivery=self.delivery, reason=reason, delay=delay)
 
     async def deny(
@@ -214,7 +214,7 @@ class AttemptEnd:
         """Let sessions begin again: the provider has answered, or something else has failed."""
         self.background.outage.end()
         self.engine.clear_problem(self.background, PROVIDER)
-        self.engine.clear_problem(self.background, DESCRIPTORS)
+        self.engine.clear_problem(self.background, MACHINE)
 
     async def cancel(self, running: Running, outcome: SpawnOutcome | None = None) -> None:
         """Skip the delivery: a person has cancelled its turn. The history of its session can be resumed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from amplifier_core.descriptors import EXHAUSTED
 from amplifier_core.errors import AnswerUnfinished, BundleError, NameTaken, TriggerError, UnknownName
 from amplifier_core.loader import ModuleValidationError
+from amplifier_core.processes import REMEDY, lacks_processes
 
 from ..sessions.failures import causes_of, find_provider_error
 from ..sessions.once import EffectsUncertain
@@ -45,3 +46,10 @@ def is_mistake(error: BaseException | None) -> bool:
 def is_exhausted(error: BaseException | None) -> bool:
     """Return whether no file descriptor was free, for this process or the machine."""
     return any(isinstance(each, OSError) and each.errno in EXHAUSTED for each in causes_of(error, handled=True))
+
+
+def find_lack(error: BaseException | None) -> str:
+    """Return the remedy where the machine has no free file descriptor, or starts no thread or process; else ""."""
+    if is_exhausted(error):
+        return "Raise the limit: ulimit -n"
+    return REMEDY if any(lacks_processes(each) for each in causes_of(error, handled=True)) else ""

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 PROVIDER = "provider"
 """The component with the problem when a provider is out."""
-DESCRIPTORS = "descriptors"
-"""The component with the problem when no file descriptor is free."""
+MACHINE = "machine"
+"""The component with the problem when the machine has no free file descriptor, or starts no process."""
 LONGEST_WAIT = 86_400.0
 """Seconds at most until a provider is asked again, whatever it says."""
 

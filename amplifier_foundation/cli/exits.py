@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from amplifier_core import descriptors, errors
+from amplifier_core import descriptors, errors, processes
 
 from ..paths import data_home, is_closed, unusable_error
 
@@ -103,8 +103,8 @@ def explain_limit(error: BaseException) -> str | None:
     """Return the text for an error that says that the system gives this process no more; None for another one."""
     if isinstance(error, MemoryError):
         return "there is too little memory. Free some, or raise the limit: ulimit -v"
-    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
-        return "no thread can be started. End other processes, or raise the limits: ulimit -u, ulimit -v"
+    if processes.lacks_processes(error):
+        return processes.NO_PROCESS
     if isinstance(error, OSError) and error.errno in descriptors.EXHAUSTED:
         return f"{error.strerror}. Raise the limit: ulimit -n"
     return None

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from amplifier_core.errors import AmplifierError, StoreError, StoreUnavailable
+from amplifier_core.processes import NO_PROCESS, lacks_processes
 from amplifier_core.storage import Inbox, SessionStore
 
 from ..paths import data_home, make_private
@@ -64,6 +65,8 @@ def open_store(
     except Exception as error:
         if choice.config and isinstance(error, (TypeError, ValueError)):
             raise StorageConfigError(choice.name, str(error)) from error
+        if lacks_processes(error):
+            raise StoreUnavailable(place, f"{choice.name} cannot be opened: {NO_PROCESS}") from error
         kind = StoreUnavailable if isinstance(error, OSError) else StorageUnsuitable
         raise kind(place, f"{choice.name} failed: {type(error).__name__}: {error}") from error
     if isinstance(store, SessionStore):

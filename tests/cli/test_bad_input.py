@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -398,19 +399,20 @@ def test_the_development_mode_of_python_shows_no_slow_callbacks() -> None:
     assert "Executing" not in ran.stderr
 
 
-def test_a_limit_of_the_system_is_told_with_its_remedy() -> None:
+@pytest.mark.parametrize("arguments", [("run", "hi"), ("up",)])
+def test_a_limit_of_the_system_is_told_with_its_remedy(arguments: Sequence[str]) -> None:
     write(HEAD + "providers: [{module: provider-playbook, config: {otherwise: {say: hi}}}]\n---\nHear.\n")
     code = "import threading; threading.stack_size(1 << 47); from amplifier_foundation.cli import main; main()"
     ran = subprocess.run(
-        [sys.executable, "-c", code, "run", "hi"],
+        [sys.executable, "-c", code, *arguments],
         stdin=subprocess.DEVNULL,
         env={**os.environ, "AMPLIFIER_TRUST": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
-    told = "amplifier: no thread can be started. End other processes, or raise the limits: ulimit -u, ulimit -v\n"
-    assert (ran.returncode, ran.stderr) == (exits.TRY_AGAIN, told)
+    assert ran.returncode == exits.TRY_AGAIN
+    assert "no thread or process can be started. End other processes, or raise the limits: ulimit -u, " in ran.stderr
     assert exits.exit_code(MemoryError()) == exits.TRY_AGAIN
     assert exits.exit_code(OSError(errno.EMFILE, "Too many open files")) == exits.TRY_AGAIN
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -199,7 +200,28 @@ async def test_a_template_without_its_name_is_given_up_at_once(open_bench: OpenB
         assert [(each.state, each.attempts) for each in await bench.deliveries()] == [("dead", 1)]
 
 
-async def test_a_machine_without_file_descriptors_counts_no_attempt(open_bench: OpenBench, plugins: Plugins) -> None:
+def lack_descriptor() -> None:
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
+def lack_thread() -> None:
+    before = threading.stack_size(1 << 46)
+    try:
+        threading.Thread(target=print).start()
+    finally:
+        threading.stack_size(before)
+
+
+@pytest.mark.parametrize(
+    ("lack", "remedy"),
+    [
+        (lack_descriptor, "Raise the limit: ulimit -n"),
+        (lack_thread, "raise the limits: ulimit -u, ulimit -v, or those of the container"),
+    ],
+)
+async def test_a_machine_at_its_limits_counts_no_attempt(
+    open_bench: OpenBench, plugins: Plugins, lack: Callable[[], None], remedy: str
+) -> None:
     class Exhausted:
         free = False
 
@@ -207,8 +229,8 @@ async def test_a_machine_without_file_descriptors_counts_no_attempt(open_bench: 
             if Exhausted.free:
                 return "done"
             try:
-                raise OSError(errno.EMFILE, "Too many open files")
-            except OSError as error:
+                lack()
+            except (OSError, RuntimeError) as error:
                 raise ConnectionError("the model cannot be reached") from error
 
     class Offers:
@@ -223,7 +245,8 @@ async def test_a_machine_without_file_descriptors_counts_no_attempt(open_bench: 
         await bench.until("retried", count=5, step=5)
         status = bench.manager.get_status("queue")
         assert status["status"] == "degraded"
-        assert status["reason"].endswith("the model cannot be reached. Raise the limit: ulimit -n")
+        assert "the model cannot be reached. " in status["reason"]
+        assert status["reason"].endswith(remedy)
         Exhausted.free = True
         await bench.until("completed", step=5)
         assert bench.statuses() == {"queue": "running"}
