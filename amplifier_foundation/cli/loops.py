@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from . import exits
 from .interrupting import interrupts_to_loop
+from .streams import say_now
 
 if TYPE_CHECKING:
     import asyncio
@@ -141,7 +142,7 @@ def name_threads() -> None:
 def _say(text: str) -> None:
     from ..documents.safe_text import plain
 
-    os.write(2, f"amplifier: {plain(text)}\n".encode())
+    say_now(f"amplifier: {plain(text)}")
 
 
 def run_in_loop(command: Callable[Arguments, Coroutine[Any, Any, Result]]) -> Callable[Arguments, Result]:

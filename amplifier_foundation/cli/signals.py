@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import exits
+from .streams import say_now
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -25,7 +26,7 @@ GRACE = 10.0
 """Seconds for running sessions to finish after the first signal, and for a blocked loop to hear a signal."""
 LAST = 3
 """The signal that ends the process."""
-STILL_BLOCKED = b"amplifier: ended while something blocks it; accepted events are stored, and the next start goes on\n"
+STILL_BLOCKED = "amplifier: ended while something blocks it; accepted events are stored, and the next start goes on"
 
 
 class Stopper:
@@ -142,5 +143,5 @@ class Stopper:
 
 
 def _end_blocked(code: int) -> None:
-    os.write(2, STILL_BLOCKED)
+    say_now(STILL_BLOCKED)
     os._exit(code)

@@ -26,6 +26,7 @@ from .completing import complete_bundles, complete_servers
 from .loops import end_start, run_async
 from .servers import make_server_host
 from .signals import Stopper
+from .streams import leave_out_unread
 from .view import RunView
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ async def bring_up(
                 click.echo(f"{bundle.name}/{config.name}: pool_size {config.pool_size}, woken by {triggers}")
         return exits.OK
     logfile = Logfile(log) if log else None
+    leave_out_unread()
     notifications = Notifications(read_settings_here().get("notify") or [], SystemClock())
     with RunView(quiet=quiet, dated=logfile is not None) as view, Stopper() as stopper, ending_when_frozen():
 
