@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-GRACE = 10.0
-"""Seconds for running sessions to finish after the first signal, and for a blocked loop to hear a signal."""
+GRACE = 8.0
+"""Seconds for running sessions to finish after the first signal, and for a blocked loop to hear a signal.
+
+Containers get 10 seconds from SIGTERM to SIGKILL: the rest is for interrupted sessions to be put back, at no attempt.
+"""
 LAST = 3
 """The signal that ends the process."""
 STILL_BLOCKED = "amplifier: ended while something blocks it; accepted events are stored, and the next start goes on"

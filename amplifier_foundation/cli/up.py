@@ -74,7 +74,7 @@ def up(
 ) -> None:
     """Run the background sessions of each BUNDLE (default: bundle.md here).
 
-    Ctrl-C or SIGTERM gives running sessions 10 seconds to finish; twice interrupts them, and the next start continues
+    Ctrl-C or SIGTERM gives running sessions 8 seconds to finish; twice interrupts them, and the next start continues
     them. Changes of a bundle are applied while it runs; SIGHUP checks for them now.
     """
     if trusts and options["dry_run"]:

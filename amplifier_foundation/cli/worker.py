@@ -27,7 +27,7 @@ def worker(ctx: click.Context, /, bundles: tuple[str, ...], trusts: bool, quiet:
     """Handle the events of each BUNDLE's background sessions (default: bundle.md here), without triggers.
 
     It needs a storage that several hosts share, such as storage-postgres; any number of workers may run. Ctrl-C or
-    SIGTERM gives running sessions 10 seconds to finish; what they leave, another host continues.
+    SIGTERM gives running sessions 8 seconds to finish; what they leave, another host continues.
     """
     quiet = quiet or ctx.obj["quiet"]
     ctx.exit(

@@ -23,7 +23,7 @@ from rich.console import Console
 from amplifier_core import TriggerEvent, TriggerType
 from amplifier_core.storage import DeliveryCounts
 from amplifier_foundation import Activity, load_bundle
-from amplifier_foundation.cli import detaching, exits, invoke
+from amplifier_foundation.cli import detaching, exits, invoke, signals
 from amplifier_foundation.cli.signals import Stopper
 from amplifier_foundation.cli.up import beside
 from amplifier_foundation.cli.view import RunView
@@ -143,6 +143,15 @@ def test_quiet_says_nothing_of_what_happens(background: Path, capsys: pytest.Cap
     capsys.readouterr()
     assert invoke(["up", "--once", "--quiet"]) == exits.OK
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("command", ["up", "worker"])
+def test_sessions_are_interrupted_before_a_container_is_killed(
+    command: str, background: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert signals.GRACE <= 8, "docker stop kills after 10 seconds"
+    assert invoke([command, "--help"]) == exits.OK
+    assert f"gives running sessions {signals.GRACE:g} seconds" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_third_signal_waits_for_nothing() -> None:

@@ -17,7 +17,7 @@ LABEL = "amplifier.up"
 """The name of the agent on macOS."""
 
 STOPPING = 30
-"""Seconds for the program to stop; running sessions get 10 of them."""
+"""Seconds for the program to stop; running sessions get 8 of them."""
 
 _HARDENING = """\
 NoNewPrivileges=yes
