@@ -58,9 +58,10 @@ class Check(NamedTuple):
         return None
 
     def keep(self, path: Path | str, about: str, values: dict[str, Any] | None = None) -> None:
-        """Keep that the file has no mistakes; nothing is kept where there is no data folder yet."""
-        with suppress(OSError):  # a folder above cannot be entered, or nothing be written
-            if data_home().is_dir():
+        """Keep that the file has no mistakes; nothing is kept where there is no private data folder yet."""
+        with suppress(OSError):  # there is none, a folder above cannot be entered, or nothing be written
+            home = data_home().stat()
+            if home.st_uid == os.geteuid() or stat.S_IMODE(home.st_mode) == 0o700:  # else it is refused soon
                 from .files import write_whole
 
                 entry, text = self._entry_of(path), json.dumps({"key": self._key(path, about), "values": values})

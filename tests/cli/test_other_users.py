@@ -70,7 +70,18 @@ def test_a_data_folder_of_another_user_is_told_once_and_no_plugin_is_blamed(
     [line] = done.stderr.splitlines()[-1:]
     assert line.startswith(f"amplifier: {home}: cannot be used (Permission denied): it belongs to ")
     assert "plugin" not in done.stderr
-    assert done.returncode == exits.TRY_AGAIN
+    assert done.returncode == exits.USAGE
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o777])
+def test_nothing_is_made_in_an_open_data_folder_of_another_user(mode: int, background: Path, home: Path) -> None:
+    home.mkdir()
+    os.chown(home, OTHER, 0)
+    home.chmod(mode)
+    for command in ("up --once", "run hi", "ps"):
+        done = as_user(*command.split())
+        assert f"amplifier: {home}: cannot be used (Operation not permitted): it belongs to " in done.stderr
+        assert (done.returncode, [*home.iterdir()]) == (exits.USAGE, [])
 
 
 @pytest.mark.parametrize(
