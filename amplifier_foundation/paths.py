@@ -43,13 +43,30 @@ def using_folder(folder: Path) -> Iterator[None]:
 
 
 def data_home() -> Path:
-    """Return the data folder: `AMPLIFIER_HOME`, or the system's own place for user data."""
-    chosen = os.environ.get(_VARIABLE)
-    if chosen:
-        return Path(chosen).expanduser()
-    from platformdirs import user_data_path
+    """Return the data folder: `AMPLIFIER_HOME`, or the system's own place for user data.
 
-    return user_data_path("amplifier")
+    Raises `StoreUnavailable` where that is in the home folder, and the user has none.
+    """
+    chosen = os.environ.get(_VARIABLE)
+    try:
+        if chosen:
+            return Path(chosen).expanduser()
+        from platformdirs import user_data_path
+
+        if (found := user_data_path("amplifier")).is_absolute():
+            return found
+    except RuntimeError:
+        pass
+    why = "is in the home folder, and this user has none: HOME is not set"
+    raise StoreUnavailable(chosen or "the data folder", f"{why}. Set {_VARIABLE} to an absolute path")
+
+
+def find_home() -> Path | None:
+    """Return the user's home folder; None without `HOME` for a user whom the system does not know, as in containers."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
 
 
 def sources_home() -> Path:
@@ -224,7 +241,7 @@ def project_of(folder: Path | str | None = None) -> str:
     """Return the project of `folder` (default: the current one): its real absolute path."""
     text = os.fspath(folder or Path.cwd())
     if text.startswith("~"):
-        text = str(Path(text).expanduser())
+        text = os.path.expanduser(text)  # noqa: PTH111 - a user may have no home
     return os.path.realpath(text)  # not by a `Path`, which takes three times as long: each session asks
 
 

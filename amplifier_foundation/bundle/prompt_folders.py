@@ -15,7 +15,7 @@ from amplifier_core.permissions.hidden import is_printable
 from ..documents.local_paths import leaves
 from ..documents.positions import Place, show_file
 from ..documents.problems import warning_at
-from ..paths import data_home
+from ..paths import data_home, find_home
 from .prompt_files import MAX_BYTES, SKILL_FILE, read_command, read_skill, read_text
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ class PromptFolder:
 def user_folders(kind: Kind) -> list[PromptFolder]:
     """Return the person's own folders of skills or commands, the first one first."""
     found = [data_home() / FOLDERS[kind]]
-    with suppress(RuntimeError):  # a user without a home
-        found += [Path.home() / each for each in _OF_PROJECT[kind] if not each.startswith(".amplifier")]
+    if (home := find_home()) is not None:
+        found += [home / each for each in _OF_PROJECT[kind] if not each.startswith(".amplifier")]
     return [PromptFolder(kind, "user", each) for each in found]
 
 

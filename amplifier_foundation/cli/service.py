@@ -58,6 +58,15 @@ class System(NamedTuple):
         return shutil.which(self.program) is not None
 
 
+def _find_system() -> System:
+    """Return the service manager of this system. Raises `ServiceFailed` for a user without a home."""
+    try:
+        return _system()
+    except RuntimeError:
+        why = "a service belongs to a user with a home folder, and HOME is not set"
+        raise ServiceFailed(f"{why}. Set it, or run here: amplifier up") from None
+
+
 def _system() -> System:
     from ..background.service.units import LABEL, UNIT, launchd_folder, systemd_folder
 
@@ -95,7 +104,7 @@ def install(ctx: click.Context, bundles: tuple[str, ...], only_print: bool, yes:
     from ..documents.files import write_whole
     from ..paths import make_private
 
-    wanted, system = run_async(_describe_service(ctx, bundles, runs=not only_print, trusts=yes)), _system()
+    wanted = run_async(_describe_service(ctx, bundles, runs=not only_print, trusts=yes))
     try:
         text = launchd_plist(wanted) if sys.platform == "darwin" else systemd_unit(wanted)
     except ValueError as error:
@@ -103,6 +112,7 @@ def install(ctx: click.Context, bundles: tuple[str, ...], only_print: bool, yes:
     if only_print:
         click.echo(text, nl=False)
         return
+    system = _find_system()
     click.echo(f"This {'replaces' if system.file.exists() else 'writes'} {system.file}", err=True)
     _tell_dropped(system.file, wanted.bundles)
     if system.is_here:
@@ -128,7 +138,7 @@ def install(ctx: click.Context, bundles: tuple[str, ...], only_print: bool, yes:
 @click.pass_context
 def uninstall(ctx: click.Context, yes: bool) -> None:
     """Stop the service and remove it; the store stays."""
-    system = _system()
+    system = _find_system()
     if not system.file.exists():
         raise NotInstalled(system.file)
     click.echo(f"This removes {system.file}", err=True)
@@ -150,7 +160,7 @@ def status(as_json: bool) -> None:
     """Show whether the service is installed and running, and the process of background sessions."""
     from ..sessions.lock import running_owners
 
-    system, owners = _system(), running_owners()
+    system, owners = _find_system(), running_owners()
     installed = system.file.exists()
     runs = installed and system.is_here and _run(system.state).returncode == 0
     if as_json:

@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..paths import find_home
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -16,10 +18,10 @@ if TYPE_CHECKING:
 def find_python_folders() -> list[str]:
     """Return the files and folders of Python and of the installed packages; none that holds the home folder."""
     places = [place for place in (*site.getsitepackages(), site.getusersitepackages()) if Path(place).is_dir()]
-    home = os.path.realpath(Path.home())
+    home = [os.path.realpath(path) for path in (find_home(),) if path is not None]
     found: list[str] = []
     for path in (sys.prefix, sys.base_prefix, *_follow_links(sys.executable), *places, *_find_editable(places)):
-        if not choose_below([path], found) and not choose_below([home], [path]):
+        if not choose_below([path], found) and not choose_below(home, [path]):
             found.append(path)
     return found
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from ..documents.local_paths import leaves
 from ..documents.positions import show_file
 from ..documents.problems import did_you_mean
-from ..paths import fetched_root, is_personal
+from ..paths import fetched_root, find_home, is_personal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,7 +107,7 @@ class BaseMentionResolver:
         """
         other = self.beginning_in(file.parent)
         other.base_path = self._root_around(file)
-        home = _home()
+        home = find_home()
         other._reaches_home = self._reaches_home and home is not None and not leaves(other.base_path, home)
         root = fetched_root(file)
         if root is not None:
@@ -117,7 +117,7 @@ class BaseMentionResolver:
         return other
 
     def _root_around(self, file: Path) -> Path:
-        home = _home() if self._reaches_home else None
+        home = find_home() if self._reaches_home else None
         roots = [*self._roots.values(), self.base_path, self.relative_to, *([home] if home else [])]
         around = [root.resolve() for root in roots if not leaves(root, file)]
         return max(around, key=lambda root: len(root.parts), default=file.parent)
@@ -136,7 +136,7 @@ class BaseMentionResolver:
         return self._relative(name)
 
     def _in_home(self, inside: str) -> _Place:
-        home = _home() if self._reaches_home else None
+        home = find_home() if self._reaches_home else None
         if home is None:
             raise LookupError(f"the home folder is not within reach here; mention files of {show_file(self.base_path)}")
         return _Place(home, home / inside)
@@ -155,13 +155,6 @@ class BaseMentionResolver:
         root = self.relative_to if leaves(self.base_path, self.relative_to) else self.base_path
         own = _Place(root, self.relative_to / name)
         return [own] if name.startswith(("./", "../")) else [own, base]
-
-
-def _home() -> Path | None:
-    try:
-        return Path.home()
-    except RuntimeError:
-        return None
 
 
 def _file_of(places: list[_Place]) -> Path | None:

@@ -6,11 +6,11 @@ To add a column, add a row to `COLUMNS`; a column with `counts` is filled by its
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..documents.safe_text import one_line
 from ..documents.times import format_time
+from ..paths import find_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -187,5 +187,5 @@ def as_json(row: Row) -> Row:
 
 def shorten_home(folder: str) -> str:
     """Return a folder with `~` for the user's home."""
-    home = str(Path.home())
+    home = str(find_home() or "~")
     return "~" + folder.removeprefix(home) if folder == home or folder.startswith(f"{home}/") else folder

@@ -119,12 +119,12 @@ def forget_key(name: str) -> bool:
 
 
 def open_keyring() -> Any | None:
-    """Return the library `keyring`, or None: it is not installed, or finds no keyring on this system."""
+    """Return the library `keyring`, or None: it is not installed, or finds no keyring or no home on this system."""
     try:
         ring = import_module("keyring")
         import_module("keyring.errors")
         return ring if ring.get_keyring().priority >= 1 else None
-    except ImportError:
+    except (ImportError, RuntimeError):
         return None
 
 

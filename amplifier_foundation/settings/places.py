@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, get_args
 
-from ..paths import data_home
+from ..paths import data_home, find_home
 from .problems import SettingNotWritten
 
 Scope = Literal["user", "project", "local"]
@@ -69,10 +69,8 @@ def settings_exist(folder: Path | str | None = None) -> bool:
 
 
 def _home() -> Path | None:
-    try:
-        return _resolve(Path.home())
-    except RuntimeError:  # a user without a home
-        return None
+    home = find_home()
+    return None if home is None else _resolve(home)
 
 
 def _resolve(path: Path | str | None) -> Path:

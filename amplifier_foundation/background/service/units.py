@@ -57,14 +57,14 @@ class Service:
 
 
 def systemd_folder() -> Path:
-    """Return the folder of the user's own units."""
+    """Return the folder of the user's own units. Raises `RuntimeError` for a user without a home."""
     chosen = os.environ.get("XDG_CONFIG_HOME", "")
     base = Path(chosen) if chosen.startswith("/") else Path.home() / ".config"
     return base / "systemd" / "user"
 
 
 def launchd_folder() -> Path:
-    """Return the folder of the user's own agents."""
+    """Return the folder of the user's own agents. Raises `RuntimeError` for a user without a home."""
     return Path.home() / "Library" / "LaunchAgents"
 
 

@@ -153,10 +153,14 @@ def _find(program: str, path: Path) -> Found:
 
 def _list_paths(program: str) -> list[Path]:
     if program == CLAUDE_CODE:
-        root = Path(os.environ.get("CLAUDE_CONFIG_DIR") or "~/.claude").expanduser() / "projects"
+        root = _expand(os.environ.get("CLAUDE_CONFIG_DIR") or "~/.claude") / "projects"
         return [path for path in root.glob("*/*.jsonl") if not path.name.startswith("agent-")]
     if program == CODEX:
-        root = Path(os.environ.get("CODEX_HOME") or "~/.codex").expanduser()
+        root = _expand(os.environ.get("CODEX_HOME") or "~/.codex")
         return [*root.glob("sessions/**/rollout-*.jsonl"), *root.glob("archived_sessions/**/rollout-*.jsonl")]
-    root = Path("~/.amplifier/projects").expanduser()
+    root = _expand("~/.amplifier/projects")
     return [path.parent for path in root.glob(f"*/sessions/*/{TRANSCRIPT_FILENAME}")]
+
+
+def _expand(path: str) -> Path:
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - a user may have no home
