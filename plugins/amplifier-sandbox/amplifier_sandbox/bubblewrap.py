@@ -109,7 +109,8 @@ def _mount(run: Run) -> Iterator[str]:
         "--tmpfs",
         "/tmp",
     )
-    yield from ("--tmpfs", "/run", "--tmpfs", find_home())
+    for empty in ("/run", find_home()):
+        yield from ("--tmpfs", empty) if empty else ()
     for path in run.find_readable():
         yield from ("--ro-bind", path, path)
     if (outer := find_outer_repository(run.folder)) is not None:

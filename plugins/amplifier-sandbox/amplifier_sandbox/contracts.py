@@ -98,18 +98,20 @@ def make_environment(run: Run) -> dict[str, str]:
     """Return the environment of a program: a few harmless names, and git's author from the settings of the person."""
     passed = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name) or name in run.passed}
     kept = {name: value for name, value in passed.items() if not _OTHER_ENCODING.fullmatch(f"{name}={value}")}
-    own = {"PATH": PATH, "HOME": find_home(), "TMPDIR": run.scratch, "GIT_TERMINAL_PROMPT": "0"}
+    own = {"PATH": PATH, "HOME": find_home() or run.scratch, "TMPDIR": run.scratch, "GIT_TERMINAL_PROMPT": "0"}
     return {"LANG": "C.UTF-8", **kept, **read_author(), **own}
 
 
-def find_home() -> str:
-    """Return the home folder of the person, with its links followed."""
-    return os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - pathlib raises without one
+def find_home() -> str | None:
+    """Return the home folder of the person, with its links followed; None without one, or if it is `/`."""
+    home = os.path.expanduser("~")  # noqa: PTH111 - pathlib raises without one
+    return None if home == "~" or (real := os.path.realpath(home)) == "/" else real
 
 
 def holds_home(folder: str) -> bool:
     """Return whether a working folder is the home folder, or above it: nothing in there is to be seen in a sandbox."""
-    return f"{find_home()}/".startswith(f"{folder.rstrip('/')}/")
+    home = find_home() or "/"
+    return f"{home.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/")
 
 
 @cache

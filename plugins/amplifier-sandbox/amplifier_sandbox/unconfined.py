@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .contracts import Launch, find_home, make_environment
+from .contracts import Launch, make_environment
 
 if TYPE_CHECKING:
     from .contracts import Run
@@ -24,4 +24,4 @@ class Unconfined:
 
     def launch(self, run: Run) -> Launch:
         """Return the process that runs a program; its environment is by the same list as in a sandbox."""
-        return Launch([*run.argv], {**make_environment(run), "HOME": find_home()})
+        return Launch([*run.argv], dict(make_environment(run)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import shutil
 import socket
 import subprocess
@@ -50,14 +51,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 @needs_landlock
-async def test_a_sandbox_that_does_not_hold_is_not_used(
-    mount_tools: Any, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake = tmp_path / "bin" / "bwrap"
-    fake.parent.mkdir()
-    fake.write_text('#!/bin/bash\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n')
-    fake.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+async def test_a_sandbox_that_does_not_hold_is_not_used(mount_tools: Any, work: Path, fake_bwrap: Path) -> None:
     tool = (await mount_tools()).get("tools", "bash")
     first = await tool.execute({"command": "echo x >a"})
     assert first.error["message"] == "the sandbox does not hold here; call again, and you are asked first"
@@ -167,6 +161,28 @@ async def test_the_folder_of_the_home_is_no_working_folder(
         monkeypatch.setenv("HOME", str(home))
         result = await (await mount_tools()).get("tools", "bash").execute({"command": "ls"})
         assert "holds your home; work in a folder of its own" in result.error["message"]
+
+
+@pytest.mark.parametrize("home", [None, "/"])
+@pytest.mark.parametrize("sandbox", ["bubblewrap", pytest.param("landlock", marks=needs_landlock)])
+async def test_a_user_without_a_home_runs_commands_with_temporary_files_as_home(
+    mount_tools: Any, work: Path, monkeypatch: pytest.MonkeyPatch, sandbox: str, home: str | None
+) -> None:
+    if sandbox == "bubblewrap":
+        require("bwrap")
+    else:
+        monkeypatch.setenv("PATH", "/nowhere")
+
+    def know_nobody(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.setattr(pwd, "getpwuid", know_nobody)
+    monkeypatch.delenv("HOME") if home is None else monkeypatch.setenv("HOME", home)
+    tool = (await mount_tools()).get("tools", "bash")
+    result = await tool.execute({"command": '[ "$HOME" = "$TMPDIR" ] && echo x >~/a && echo "$(cat ~/a)" >made'})
+    assert (result.success, result.output["exit_code"]) == (True, 0), result
+    assert (work / "made").read_text() == "x\n"
+    assert "opaque" in {access.form for access in tool.accesses({"command": "rm -r ~"})}
 
 
 async def test_a_guarded_file_with_a_second_name_stops_everything(bash: Any, work: Path) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.permissions import Access
 from amplifier_core.permissions.hidden import BRAILLE, JOINERS, UNSEEN, VARIATIONS
+from amplifier_sandbox.contracts import find_home
 from amplifier_sandbox.repositories import runs_programs_to_read
 
 from .files import Closed, TooManyFiles, expand
@@ -384,7 +385,7 @@ class _Decoder:
             kept = word.text[: word.glob].rstrip("/") if word.glob is not None else word.text
             kept = kept or ("/" if word.text.startswith("/") else ".")
             whole = os.path.normpath(Path(self._folder, self._where or ".", kept))
-            above = [str(Path.home()), self._folder]
+            above = [find_home() or "/", self._folder]
             if recursive and any(f"{each}/".startswith(f"{whole.rstrip('/')}/") for each in above):
                 problem = "it deletes the working folder, the home folder, or one above them"
                 self.accesses.append(Access("command", f"rm {word.text}", problem, "opaque"))

@@ -6,8 +6,9 @@ Only literal text is read. An expansion, a substitution or any other sign that a
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import NamedTuple
+
+from amplifier_sandbox.contracts import find_home
 
 _ENDS = frozenset(" \t\n;&|<>")
 _OBEYED = {
@@ -175,5 +176,7 @@ class WordReader:
         following = self.text[self.place + 1 : self.place + 2]
         if self._read or not (not following or following == "/" or following in _ENDS):
             raise Opaque("a tilde")
-        self._protect(str(Path.home()))
+        if (home := find_home()) is None:
+            raise Opaque("a tilde, and no home folder")
+        self._protect(home)
         self.place += 1
