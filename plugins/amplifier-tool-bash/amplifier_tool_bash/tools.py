@@ -6,10 +6,12 @@ import asyncio
 import os
 import re
 import tempfile
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.events import TOOL_PRE
 from amplifier_core.models import ToolResult
 from amplifier_core.permissions import Access, Call, what_obeys
 from amplifier_sandbox.choosing import NoSandbox, find_sandbox, require_sandbox
@@ -81,6 +83,8 @@ def make_tools(config: BashConfig, coordinator: ModuleCoordinator) -> list[BashT
     """Return the tools of a session; its end stops what they run."""
     shell, schemas = Shell(config, coordinator), make_schemas(config)
     coordinator.register_cleanup(shell.close)
+    if config.sandbox != "off":
+        shell.stop_trying = coordinator.hooks.register(TOOL_PRE, shell.try_sandbox, name="tool-bash")
     return [
         RunTool(schemas["bash"], shell),
         BashTool("bash_output", schemas["bash_output"], shell.read_output),
@@ -101,6 +105,15 @@ class Shell:
         self._running: list[Guarded] = []
         """What was guarded when each command in the background began."""
         self._told: set[str] = set()
+        self.stop_trying: Callable[[], None] = lambda: None
+        """Ends the calls of `try_sandbox`."""
+
+    async def try_sandbox(self, event: str, data: dict[str, Any]) -> None:
+        """Try the sandbox before the first command is decided about: whether one that only reads is harmless."""
+        if data.get("tool_name") == "bash":
+            with suppress(NoSandbox, OSError):  # the call itself fails by that
+                await asyncio.to_thread(require_sandbox, self._config.sandbox)
+            self.stop_trying()
 
     def describe(self, arguments: Mapping[str, Any]) -> Iterable[Access]:
         """Return what a call of `bash` reaches; nothing for one that does not fit the schema, and is refused so."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from amplifier_sandbox.landlock import find_version
 from tests import forks
 from tests.programs import require
 
@@ -50,3 +51,18 @@ def test_commands_run_by_the_permissions_of_the_session(
         assert done.returncode == code, done.stderr
     assert (work / "made").exists() is made
     assert ("2 a.txt" in done.stdout) is command.startswith("wc")
+
+
+@pytest.mark.skipif(find_version() == 0, reason="this kernel has no Landlock")
+@pytest.mark.parametrize(("command", "code"), [("touch made", 0), ("ls", 3)])
+def test_a_sandbox_that_does_not_hold_is_known_before_the_first_command_is_decided_about(
+    tmp_path: Path, work: Path, fake_bwrap: Path, command: str, code: int
+) -> None:
+    (work / "bundle.md").write_text(BUNDLE)
+    (tmp_path / "data").mkdir(mode=0o700)
+    (tmp_path / "data" / "settings.yaml").write_text("permissions: {allow: ['bash(touch *)']}\n")
+    environment = {**os.environ, "AMPLIFIER_HOME": str(tmp_path / "data"), "AMPLIFIER_TRUST": "1"}
+    done = forks.run(("run", f"do {command}"), cwd=work, env=environment)
+    assert done.returncode == code, done.stderr
+    assert "call again" not in done.stdout
+    assert (work / "made").exists() is (code == 0)
