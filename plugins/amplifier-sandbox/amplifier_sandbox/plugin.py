@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.hookspecs import hookimpl
@@ -41,16 +42,23 @@ def check_sandbox() -> Iterator[Mapping[str, str]]:
     if found["kind"] is None:
         missing = "; ".join(f"{kind}: {why}" for kind, why in found["missing"].items())
         fact = f"no command of tool-bash and no tool with 'sandbox: true' can run: {missing}"
-        yield _finding("weak", fact, "apt-get install bubblewrap")
+        yield _finding("weak", fact, _find_remedy())
         return
     tried = f"{found['kind']}, which was tried just now"
     yield _finding("ok", f"commands of tool-bash, and tools with 'sandbox: true' in their bundle, run in {tried}")
     if found["kind"] == "landlock":
-        remedy = "apt-get install bubblewrap"
-        yield _finding("weak", f"bubblewrap covers more, and cannot run: {found['missing']['bubblewrap']}", remedy)
+        fact = f"bubblewrap covers more, and cannot run: {found['missing']['bubblewrap']}"
+        yield _finding("weak", fact, _find_remedy())
     for fact in found["open"]:
         yield _finding("off", fact)
     yield _finding("off", "tools without 'sandbox: true' run in the process of their session, with your rights")
+
+
+def _find_remedy() -> str:
+    """Return what lets bubblewrap run here."""
+    if shutil.which("bwrap") is None:
+        return "apt-get install bubblewrap"
+    return "allow new user namespaces and mounts, also of /proc: containers, and some systems, forbid them"
 
 
 def _finding(state: str, fact: str, remedy: str = "") -> dict[str, str]:

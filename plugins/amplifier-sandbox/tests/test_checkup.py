@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -29,3 +31,16 @@ def test_without_bubblewrap_doctor_says_what_to_install(monkeypatch: pytest.Monk
     weak = next(each for each in check_sandbox() if each["state"] == "weak")
     assert "bubblewrap" in weak["fact"]
     assert weak["remedy"] == "apt-get install bubblewrap"
+
+
+def test_of_a_bubblewrap_that_cannot_run_doctor_does_not_say_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tmp_path / "bwrap"
+    fake.write_text("#!/bin/sh\necho No permissions to create new namespace >&2\nexit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(choosing, "_results", {})
+    weak = next(each for each in check_sandbox() if each["state"] == "weak")
+    assert "its self-test failed: No permissions to create new namespace" in weak["fact"]
+    assert weak["remedy"].startswith("allow new user namespaces and mounts")
