@@ -293,7 +293,10 @@ class Manifest:
             return Change(path, "created", after)
         if after.content != before.content:
             return Change(path, "modified", after)
-        if after[:3] != before[:3] or changed_at not in (None, status.st_ctime_ns):
+        is_swapped = after.inode != before.inode and self.is_link(
+            path
+        )  # it leads to another file, and none was written
+        if not is_swapped and (after[:3] != before[:3] or changed_at not in (None, status.st_ctime_ns)):
             self._rewritten.add(path)  # an old time stamp may have been put back
         self.files[path] = after  # the next look need not read it
         return None

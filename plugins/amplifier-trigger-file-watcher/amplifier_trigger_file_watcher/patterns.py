@@ -36,11 +36,11 @@ DEFAULT_IGNORES = (
         ".ruff_cache/",
     ),
     "node_modules/",
-    ".amplifier/",
+    *(".amplifier/", "..*/"),
     *("*~", "*.sw[a-p]", "4913", ".#*", r"\#*#", ".*.kate-swp", ".goutputstream-*", "*___jb_tmp___", "*___jb_old___"),
     *(".DS_Store", "Thumbs.db"),
 )
-"""Files that version control, interpreters, amplifier, editors and desktops write for themselves."""
+"""Files that version control, interpreters, amplifier, Kubernetes, editors and desktops write for themselves."""
 
 CACHE_SIZE = 4096
 """Names with a remembered verdict, at most: names in one tree are often the same."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,31 @@ async def test_a_swapped_link_to_a_folder_fires_for_the_files_that_lead_through_
         assert await watcher.next_change() == ("modified", "app.yaml")
         mount_config(tmp_path, 3)
         assert await watcher.next_change() == ("modified", "app.yaml")
+
+
+async def test_a_swapped_volume_fires_for_its_changed_files_alone(watching: Watching, tmp_path: Path) -> None:
+    def swap(version: int, **texts: str) -> None:
+        """Write all files of a version, swap it in, and remove the one before, as kubelet does."""
+        data = tmp_path / f"..2026_11_29_{version}"
+        data.mkdir()
+        for name, text in texts.items():
+            (data / f"{name}.txt").write_text(text)
+        (tmp_path / "..data_tmp").symlink_to(data.name, target_is_directory=True)
+        (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+        if version > 1:
+            shutil.rmtree(tmp_path / f"..2026_11_29_{version - 1}")
+
+    swap(1, a="one", b="one")
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    async with watching(patterns=["*.txt"], poll_interval=3600) as watcher:
+        swap(2, a="two", b="one")
+        assert await watcher.changes() == [("modified", "a.txt")]
+        swap(3, a="two", b="two")
+        assert await watcher.changes() == [("modified", "b.txt")]
+        swap(4, a="two", b="two")
+        assert await watcher.changes() == []
+        assert watcher.trigger._repeats.seconds_left(0.0) is None, "no file is to fire again"
 
 
 @pytest.mark.parametrize("link", [os.symlink, os.link])
