@@ -179,6 +179,7 @@ def check_keys() -> Iterator[Finding]:
 def check_files(folder: Path) -> Iterator[Finding]:
     """Yield the files of the data folder that others can open, and the project's files that others can change."""
     from ..settings.places import settings_files
+    from .trust_ledger import FILE as TRUST
 
     home = data_home()
     try:
@@ -201,7 +202,9 @@ def check_files(folder: Path) -> Iterator[Finding]:
     strange = [path for path in sorted(obeyed) if _owner(path) not in {0, *mine}]
     closed = [path for path in (home, *_list_below(home, 3)) if _owner(path) not in mine]
     for path in opened:
-        yield Finding("files", "weak", f"{path} is open to others (mode {_mode(path):04o})", f"chmod go= {path}")
+        is_void = path.name == TRUST and _mode(path) & 0o022  # a `chmod` would make it count, whatever is in it
+        remedy = "amplifier trust" if is_void else f"chmod go= {path}"
+        yield Finding("files", "weak", f"{path} is open to others (mode {_mode(path):04o})", remedy)
     for path in changeable:
         yield Finding("files", "weak", f"others can change {path} (mode {_mode(path):04o})", f"chmod go-w {path}")
     for path in strange:

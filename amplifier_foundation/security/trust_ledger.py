@@ -7,6 +7,7 @@ and the SHA-256 of every file. The trusted texts are kept beside it, compressed,
 from __future__ import annotations
 
 import json
+import logging
 import os
 import stat
 import time
@@ -28,10 +29,15 @@ TEXTS = "trust"
 """The folder of the trusted texts."""
 MAX_TEXTS = 1 << 20
 """Bytes of text kept of one bundle; changes of a larger one are shown as names."""
+_BEFORE_ALL = 1.0
+"""The time of the first use where the file does not count: no session is older, and no bundle is trusted for one."""
+_told: set[tuple[Path, int, int]] = set()
+"""Files that a warning was given of."""
+logger = logging.getLogger(__name__)
 
 
 class TrustUnreadable(AmplifierError, ValueError):
-    """The file of trusted bundles is damaged; nothing counts as trusted."""
+    """The file of trusted bundles is damaged, or of another user; nothing counts as trusted."""
 
     def __init__(self, file: Path, cause: str) -> None:
         super().__init__(f"{file}: {cause}. Repair it, or remove it and trust your bundles again with: amplifier trust")
@@ -156,8 +162,8 @@ class Ledger:
             is_own = status.st_uid == os.getuid() or (self.folder == data_home() and is_mapped())
             if not stat.S_ISREG(status.st_mode) or not is_own:
                 raise TrustUnreadable(self.file, "is not a file of this user")
-            if status.st_mode & 0o077:
-                raise TrustUnreadable(self.file, f"is open to others (mode {stat.S_IMODE(status.st_mode):04o})")
+            if status.st_mode & 0o077 and not self._close(status):  # who could write it may have named any bundle
+                return {"begun": _BEFORE_ALL, "trusted": {}}
             data: dict[str, Any] = json.loads(self.file.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             return {"trusted": {}}
@@ -173,17 +179,31 @@ class Ledger:
         self._read = stamp, data
         return data
 
+    def _close(self, status: os.stat_result) -> bool:
+        """Make the file private, and return True; False if others could write it: the next change replaces it."""
+        mode, seen = stat.S_IMODE(status.st_mode), (self.file, status.st_ino, status.st_ctime_ns)
+        is_believed = not mode & 0o022
+        if is_believed:
+            with suppress(OSError):  # it is read all the same
+                self.file.chmod(0o600)
+        if seen not in _told:
+            _told.add(seen)
+            lost = "so nothing in it counts. Trust your bundles again with: amplifier trust"
+            outcome = "is now private (0600)" if is_believed else lost
+            logger.warning("%s: was open to others (mode %04o), %s", self.file, mode, outcome)
+        return is_believed
+
     @contextmanager
     def _changing(self) -> Iterator[dict[str, Any]]:
         """Yield the entries to change, and write them at the end; other processes wait meanwhile."""
-        from ..documents.files import locked_folder, write_whole
+        from ..documents.files import locked_folder, replace_file
 
         with locked_folder(make_private(self.folder)):
             self._read = None
             data = self._load()
             yield data["trusted"]
             whole = {"version": 1, "begun": data.get("begun") or time.time(), "trusted": data["trusted"]}
-            write_whole(self.file, json.dumps(whole, separators=(",", ":")))
+            replace_file(self.file.resolve(), json.dumps(whole, separators=(",", ":")).encode(), 0o600)
             self._read = None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import py_compile
+import shutil
 import subprocess
 import sys
 import time
@@ -225,7 +226,48 @@ def test_a_file_of_trust_open_to_others_is_not_believed(
 ) -> None:
     invoke(["trust", "-y"])
     (home / "trust.json").chmod(0o666)
-    assert "is open to others (mode 0666)" in said(capsys, "run", "hello")[2]
+    code, _, err = said(capsys, "run", "hello")
+    assert (code, ran(stranger)) == (exits.WAITING, None)
+    assert err.count("trust.json: was open to others (mode 0666), so nothing in it counts. ") == 1
+    findings = json.loads(said(capsys, "doctor", "--json")[1])["data"]
+    assert "amplifier trust" in {each["remedy"] for each in findings if "trust.json is open to" in each["fact"]}
+
+
+@pytest.mark.parametrize("command", [("trust", "-y"), ("run", "--trust", "hello")])
+def test_a_file_of_trust_open_to_others_is_replaced_by_the_next_answer(
+    command: tuple[str, ...], stranger: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = stranger.parent / "other"
+    shutil.copytree(stranger, other)
+    for each in (stranger, other):
+        assert said(capsys, "trust", "-y", str(each))[0] == exits.OK
+    (home / "trust.json").chmod(0o660)  # as kubelet does for `fsGroup`
+    assert said(capsys, *command)[0] == exits.OK
+    assert (home / "trust.json").stat().st_mode & 0o777 == 0o600
+    code, _, err = said(capsys, "run", "hello")
+    assert (code, err.count("open to others")) == (exits.OK, 0)
+    assert [row["place"] for row in json.loads(said(capsys, "trust", "--list", "--json")[1])["data"]] == [
+        f"{stranger}/bundle.md"
+    ]
+
+
+def test_an_opened_file_of_trust_lets_no_older_session_speak_for_a_bundle(
+    stranger: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(capsys, "run", "--trust", "hello")[0] == exits.OK
+    assert said(capsys, "untrust")[0] == exits.OK
+    (home / "trust.json").chmod(0o660)
+    assert said(capsys, "run", "hello")[0] == exits.WAITING
+
+
+def test_a_file_of_trust_that_others_could_only_read_is_made_private(
+    stranger: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    invoke(["trust", "-y"])
+    (home / "trust.json").chmod(0o644)
+    code, _, err = said(capsys, "run", "hello")
+    assert (code, (home / "trust.json").stat().st_mode & 0o777) == (exits.OK, 0o600)
+    assert "trust.json: was open to others (mode 0644), is now private (0600)" in err
 
 
 def test_the_option_says_yes_and_remembers(stranger: Path, capsys: pytest.CaptureFixture[str]) -> None:

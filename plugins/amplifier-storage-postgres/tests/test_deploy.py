@@ -198,6 +198,7 @@ def test_what_is_written_has_a_place_and_the_rest_is_read_only() -> None:
         }
         security = pod["securityContext"]
         assert (security["runAsNonRoot"], security["runAsUser"], security["fsGroup"]) == (True, 10001, 10001)
+        assert security["fsGroupChangePolicy"] == "OnRootMismatch"
         assert container["resources"]["limits"].keys() == {"cpu", "memory"}
     assert "--uid 10001" in DOCKERFILE and "USER 10001:10001" in DOCKERFILE and "WORKDIR /srv/project" in DOCKERFILE
 
