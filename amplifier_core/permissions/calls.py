@@ -96,6 +96,12 @@ class Call:
             accesses += [_access(kind, each, str(folder)) for each in _texts(value)]
         return cls(tool, tuple(accesses), arguments)
 
+    def find_commands(self, folder: Path | str) -> list[str]:
+        """Return the commands of the call, as its tool says them and as the names of its arguments do."""
+        described = (Call.of(self.tool, self.arguments, folder), self)
+        commands = (access.value for call in described for access in call.accesses if access.kind == "command")
+        return list(dict.fromkeys(commands))
+
     @property
     def is_reading(self) -> bool:
         """Whether the name of the tool says that it only reads."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from amplifier_core.models import HookResult
 
+    from ..utils.scripts import Scripts
     from .calls import Call, Declared
     from .policy import Decision, Policy
     from .rules import Rule
@@ -25,12 +26,13 @@ class Grants:
     """What a person allowed for the rest of a session: exact calls, by the hash of their arguments."""
 
     def __init__(self) -> None:
-        self._calls: set[str] = set()
+        self._calls: dict[str, Mapping[str, str] | None] = {}
+        """By the hash of a call, the digests of its scripts."""
         self._rules: list[Rule] = []
 
-    def add(self, tool: str, arguments: Mapping[str, Any]) -> None:
-        """Allow a call with exactly these arguments."""
-        self._calls.add(call_hash(tool, arguments))
+    def add(self, tool: str, arguments: Mapping[str, Any], scripts: Mapping[str, str] | None = None) -> None:
+        """Allow a call with exactly these arguments, while its scripts have these digests (None: any)."""
+        self._calls[call_hash(tool, arguments)] = scripts
 
     def add_rule(self, text: str) -> None:
         """Allow what a rule covers. Raises `PermissionRuleError`."""
@@ -38,9 +40,10 @@ class Grants:
 
         self._rules.append(parse_rule("allow", text, "this session"))
 
-    def cover(self, call: Call, policy: Policy | None = None) -> bool:
-        """Return whether a call was allowed before; accesses that the `policy` allows by itself need no rule."""
-        if call_hash(call.tool, call.arguments) in self._calls:
+    def cover(self, call: Call, policy: Policy | None = None, folder: str = ".") -> bool:
+        """Return whether a call in a folder was allowed before; what the `policy` allows by itself needs no rule."""
+        key = call_hash(call.tool, call.arguments)
+        if key in self._calls and self._calls[key] in (None, digest_call(call, folder).digests):
             return True
         return bool(self._rules and call.accesses) and all(
             any(rule.names(call.tool) and rule.fits(access) for rule in self._rules)
@@ -55,6 +58,14 @@ def call_hash(tool: str, arguments: Mapping[str, Any]) -> str:
 
     exact = json.dumps([tool, arguments], sort_keys=True, ensure_ascii=True, default=repr)
     return hashlib.sha256(exact.encode()).hexdigest()
+
+
+def digest_call(call: Call, folder: str) -> Scripts:
+    """Return the files that the commands of a call run or read, as they are now."""
+    from ..utils.scripts import digest_scripts
+
+    values = [value for value in call.arguments.values() if isinstance(value, str)]
+    return digest_scripts(call.find_commands(folder), folder, values)
 
 
 class PermissionGate:
@@ -72,7 +83,7 @@ class PermissionGate:
         self.refusal = ""
         self.untrusted = ""
         self.acts = False
-        self._asked: dict[str, Call] = {}
+        self._asked: dict[str, tuple[Call, Scripts]] = {}
 
     def decide(self, tool: str, arguments: Any, declared: Declared | None = None) -> Decision:
         """Return the decision about a call; `declared` is the tool's attribute `accesses`."""
@@ -88,7 +99,7 @@ class PermissionGate:
         is_tainted = bool(self.untrusted) and not self.acts
         if is_tainted and decision.effect == "allow" and self.policy.doubts(call):
             decision = Decision("ask", f"{self.untrusted}, and text of strangers may ask for this")
-        if decision.effect == "ask" and self.grants.cover(call, None if is_tainted else self.policy):
+        if decision.effect == "ask" and self.grants.cover(call, None if is_tainted else self.policy, self.folder):
             return Decision("allow", "allowed before in this session")
         return decision
 
@@ -110,14 +121,16 @@ class PermissionGate:
         if decision.effect == "deny":
             return HookResult(action="deny", reason=describe_refusal(decision))
         call = Call.of(tool, arguments or {}, self.folder, declared)
-        rule = self._rule_for_good(call)
+        rule, scripts = self._rule_for_good(call), digest_call(call, self.folder)
+        lasting = [SESSION, *([f"{ALWAYS}: {rule}"] if rule else [])]
         prompt = describe_question(call, decision)
-        self._asked[prompt] = call
+        self._asked[prompt] = call, scripts
         return HookResult(
             action="ask_user",
             reason=describe_decision(decision),
             approval_prompt=prompt,
-            approval_options=[ONCE, SESSION, *([f"{ALWAYS}: {rule}"] if rule else []), DENY],
+            # Without the lasting ones where the call may run other files the next time.
+            approval_options=[ONCE, *(lasting if scripts.is_known else []), DENY],
             approval_default="deny",
         )
 
@@ -134,11 +147,12 @@ class PermissionGate:
     def hear(self, prompt: str, answer: str) -> None:
         """Take in the answer to a question of `check`: it may hold for the session, or for good."""
         # The questions of handlers stand before that of the gate, which is one line.
-        call = self._asked.pop(prompt.rpartition("\n")[2], None)
-        if call is None:
+        asked = self._asked.pop(prompt.rpartition("\n")[2], None)
+        if asked is None or not asked[1].is_known:
             return
+        call, scripts = asked
         if answer == SESSION:
-            self.grants.add(call.tool, call.arguments)
+            self.grants.add(call.tool, call.arguments, scripts.digests)
         elif answer.startswith(ALWAYS) and self.policy.remember is not None and (rule := self._rule_for_good(call)):
             self.grants.add_rule(rule)
             self.policy.remember(rule)

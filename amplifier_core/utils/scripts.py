@@ -1,55 +1,196 @@
-"""Find the scripts that a shell command names: what it runs is more than its own text."""
+"""Find the files that a shell command runs or reads: what it runs is more than its own text.
+
+Each word of the command counts that names a file, in the working folder or in a folder that another word names; so do
+the files that fit its patterns, the modules of `-m`, and the files that programs such as `make` obey.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
+from hashlib import sha256
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-_SUFFIXES = (".sh", ".bash", ".zsh", ".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua")
-_INTERPRETER = r"(?:ba|da|z|k|fi)?sh|python[\d.]*|node|deno|bun|ruby|perl|php|lua|source|\."
+LARGEST_SCRIPT = 16 * 1024 * 1024
+"""Bytes of a file whose content counts; of a larger one, its size and time do."""
+MOST_SCRIPTS = 200
+_MOST_WORDS = 2_000
+_MOST_FOLDERS = 8
+_SUFFIXES = (".sh", ".bash", ".zsh", ".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua", ".mk")
+_PROGRAM = r"(?:ba|da|z|k|fi)?sh|python[\d.]*|node|deno|bun|ruby|perl|php|lua"
+_INTERPRETER = rf"{_PROGRAM}|source|\."
+_OBEYED = {
+    **dict.fromkeys(("make", "gmake"), ("GNUmakefile", "makefile", "Makefile")),
+    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), ("package.json",)),
+    "just": ("justfile", "Justfile", ".justfile"),
+    "rake": ("Rakefile", "rakefile"),
+    "tox": ("tox.ini", "pyproject.toml"),
+}
+"""What programs obey in their folder."""
+_OTHER_FILE = r"-[fc]|--\w*file"
+"""The options that name another file for them."""
 _BETWEEN = r"""[\s;&|<>()"'`=]+"""
 _VARIABLE = r"\$(?:\{(\w+)\}|(\w+))"
+_VALUE = r"""["']?[\w./-]*(?:\$[\w{]|\{\})"""
+_RUNS_VALUES = (  # `sh $f`, `. sub/$f`, `| sh`, `-exec sh {}`; and a variable in the place of a command
+    rf"""(?:^|[ ;&|(`'"/])(?:(?:{_INTERPRETER})(?: -[\w-]+)* {_VALUE}|(?:{_PROGRAM})(?: -[\w-]*)* ?(?:$|[;&|)]))"""
+    rf"|(?:^|[;&|(`] ?|(?:\b(?:do|then|else|exec|eval|command|time|env)|-exec) ){_VALUE}"
+)
+"""A command in one line that runs the files which others of its words, or patterns, name."""
+_UNKNOWN = (
+    r"[$`{]|[<>]\(|\S\[|\[\S|\b(?:xargs|parallel|eval|find|fd|curl|wget)\b"
+    r"|\|&?\s*(?:\S*/)?(?:(?:ba|da|z|k)?sh|python[0-9.]*|perl|ruby|node|php)\b"
+    r"|\b(?:python[0-9.]*|perl|ruby|node|php)\s[^;&|]*-\w*[ceEpr]\b"
+)
+"""What names files by other means than the words of a command."""
+
+
+class Scripts(NamedTuple):
+    """The files of a command."""
+
+    digests: dict[str, str]
+    """By name, the SHA-256 in hex."""
+    is_known: bool
+    """Whether the command can name no others."""
+
+
+def digest_scripts(commands: Iterable[str], folder: str, values: Iterable[str] = ()) -> Scripts:
+    """Return the files that commands name, in a folder or in one that a word or another of the `values` names."""
+    text = "\n".join(commands)
+    words = list(dict.fromkeys(word for word, _ in _find_words(text)))
+    above = _find_folders(folder, (*values, *words[:_MOST_WORDS])) if text else [""]
+    found: dict[str, str] = {}
+    for inside in above[:_MOST_FOLDERS]:
+        for word in words[:_MOST_WORDS]:
+            for name in _expand(word, _join(folder, inside)):
+                if len(found) < MOST_SCRIPTS and (digest := _digest(_join(folder, inside), name)) is not None:
+                    found[f"{inside.rstrip('/')}/{name}" if inside else name] = digest
+    is_small = len(words) <= _MOST_WORDS and len(above) <= _MOST_FOLDERS and len(found) < MOST_SCRIPTS
+    return Scripts(found, is_small and not re.search(_UNKNOWN, text) and all(map(_is_expandable, words)))
 
 
 def find_scripts(command: str, folder: str, variables: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the existing scripts that a command names below `folder`, or below a folder in `variables`, each once.
+    """Yield the scripts that a command names below `folder`, or below a folder in `variables`, each once.
 
-    A script has the mode or the ending of one, begins with `#!`, or follows an interpreter. Modules of `python -m`, and
-    what programs such as `make` obey, are not found.
+    A script has the mode or the ending of one, begins with `#!`, or is what the command runs or obeys. What fits a
+    pattern counts where the command runs it: the files that a program such as a formatter looks at are no scripts.
     """
+    command = re.sub(_VARIABLE, lambda found: variables.get(found[1] or found[2], found[0]), command)
     roots = [Path(each).resolve() for each in (folder, *variables.values())]
+    words = dict.fromkeys(islice(_find_words(command), _MOST_WORDS))
+    line = re.sub(r"\s+", lambda found: ";" if "\n" in found[0] else " ", command)
+    runs_values = re.search(_RUNS_VALUES, line) is not None
     seen: set[Path] = set()
-    for word, is_run in _find_words(command):
-        named = re.sub(_VARIABLE, lambda found: variables.get(found[1] or found[2], found[0]), word)
-        try:
-            path = Path(folder, Path(named).expanduser()).resolve()
-            is_new = path not in seen and any(path.is_relative_to(root) for root in roots)
-            if is_new and path.is_file() and (is_run or _is_script(path)):
-                seen.add(path)
-                yield path
-        except (OSError, ValueError, RuntimeError):  # no path, or one that leads nowhere
-            continue
+    for inside in _find_folders(folder, (word for word, _ in words))[:_MOST_FOLDERS]:
+        for word, is_run in words:
+            is_obeyed = is_run or runs_values
+            for path in _find_paths(word, _join(folder, inside), variables.values(), with_patterns=is_obeyed):
+                try:
+                    is_new = path not in seen and any(path.is_relative_to(root) for root in roots)
+                    if is_new and path.is_file() and (is_obeyed or _is_script(path)):
+                        seen.add(path)
+                        yield path
+                except OSError:
+                    continue
+
+
+def _find_paths(word: str, folder: Path, roots: Iterable[str], *, with_patterns: bool) -> list[Path]:
+    """Return the paths that a word, or with patterns one that begins with a root, may name in a folder."""
+    if _is_pattern(word):
+        root = next((each for each in roots if word.startswith(f"{each}/")), None)
+        if root is not None:
+            word, folder = word[len(root) + 1 :], Path(root)
+        if not with_patterns:
+            return []
+    try:
+        return [_join(folder, name).resolve() for name in _expand(word, folder)]
+    except (OSError, ValueError, RuntimeError):  # no path, or one that leads nowhere
+        return []
 
 
 def _find_words(command: str) -> Iterator[tuple[str, bool]]:
-    """Yield what may name a file, and whether it is the first word after an interpreter and its options."""
+    """Yield what may name a file, and whether the command runs or obeys it.
+
+    It is each word, and the values of its options and assignments. The first word after an interpreter and its options
+    is run.
+    """
     try:
         words = shlex.split(command)
     except ValueError:  # a quote has no end
         words = command.split()
-    is_run = False
+    is_run = obeys = False
+    before = ""
     for word in words:
-        for each in (word, *re.split(_BETWEEN, word)):
-            yield each, is_run
-            if re.fullmatch(_INTERPRETER, each.rpartition("/")[2]):
+        if (parts := [each for each in re.split(_BETWEEN, word.replace("\\", "")) if each]) != [word]:
+            yield from _spell(word, is_run)
+        for part in parts:
+            name = part.rpartition("/")[2]
+            is_run = is_run or (obeys and re.match(_OTHER_FILE, part) is not None)
+            yield from _spell(part, is_run)
+            yield from ((each, True) for each in _OBEYED.get(name, ()))
+            if part.startswith("-m") or before == "-m":
+                yield from ((each, True) for each in _find_modules(part if before == "-m" else part[2:]))
+            if re.fullmatch(_INTERPRETER, name):
                 is_run = True
-            elif each and not each.startswith("-"):
+            elif not part.startswith("-"):
                 is_run = False
+            obeys = obeys or name in _OBEYED
+            before = part
+
+
+def _spell(word: str, is_run: bool) -> Iterator[tuple[str, bool]]:
+    """Yield the names that a word may be for the program: whole, a value, or what follows `-f` or `@`."""
+    spelled = (word, word.partition("=")[2], word[2:] if word[:1] == "-" else "", word.removeprefix("@"))
+    yield from ((each, is_run) for each in dict.fromkeys(spelled) if each)
+
+
+def _find_modules(name: str) -> Iterator[str]:
+    """Yield the files of a Python module, and of the packages around it."""
+    path = name.replace(".", "/").strip("/")
+    if path:
+        yield from (f"{path}.py", f"{path}/__main__.py")
+    while path:
+        yield f"{path}/__init__.py"
+        path = path.rpartition("/")[0]
+
+
+def _join(folder: Path | str, name: str) -> Path:
+    return Path(folder, Path(name).expanduser())
+
+
+def _is_pattern(word: str) -> bool:
+    return re.search(r"[*?]", word) is not None
+
+
+def _is_expandable(word: str) -> bool:
+    """Return whether a word is no pattern, or one that is quickly compared with few names."""
+    is_quick = word[:1] not in ("/", "~") and ".." not in word and "**" not in word
+    return not _is_pattern(word) or (is_quick and len(re.findall(r"[*?]", word)) < 4)
+
+
+def _expand(word: str, folder: Path) -> list[str]:
+    if not _is_pattern(word):
+        return [word]
+    if not _is_expandable(word):
+        return []
+    return [str(path.relative_to(folder)) for path in islice(folder.glob(word), MOST_SCRIPTS)]
+
+
+def _find_folders(folder: str, words: Iterable[str]) -> list[str]:
+    """Return the folder itself, "", and those that words name."""
+    return ["", *(each for each in dict.fromkeys(words) if _is_folder(folder, each))]
+
+
+def _is_folder(folder: str, word: str) -> bool:
+    try:
+        return bool(word) and _join(folder, word).is_dir()
+    except (OSError, ValueError, RuntimeError):
+        return False
 
 
 def _is_script(path: Path) -> bool:
@@ -57,3 +198,15 @@ def _is_script(path: Path) -> bool:
         return True
     with path.open("rb") as file:
         return file.read(2) == b"#!"
+
+
+def _digest(folder: Path, name: str) -> str | None:
+    """Return the digest of a file; None for what is none."""
+    try:
+        path = _join(folder, name)
+        if not path.is_file():
+            return None
+        size, changed = path.stat().st_size, path.stat().st_mtime_ns
+        return f"{size} {changed}" if size > LARGEST_SCRIPT else sha256(path.read_bytes()).hexdigest()
+    except (OSError, ValueError, RuntimeError):
+        return None

@@ -12,10 +12,10 @@ from amplifier_core.frozen import slotted
 from amplifier_core.permissions import parse_rule
 from amplifier_core.permissions.gate import ALWAYS, SESSION, call_hash
 from amplifier_core.storage import PromptDeliveries
+from amplifier_core.utils.scripts import digest_scripts
 
 from ..sessions.asked import Answer, answer_or_hold
 from .approvals import WAITS, Approval, read_approvals, save, settle
-from .script_digests import digest_scripts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

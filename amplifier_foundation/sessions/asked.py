@@ -99,15 +99,13 @@ def _describe(coordinator: ModuleCoordinator, question: HookResult, held: HeldCa
     accesses = getattr((coordinator.get("tools") or {}).get(tool), "accesses", None)
     folder = str(coordinator.get_capability("session.working_dir") or Path.cwd())
     declared = accesses if isinstance(accesses, dict) or callable(accesses) else {}
-    described = (Call.of(tool, arguments, folder), Call.of(tool, arguments, folder, declared))
-    commands = [access.value for call in described for access in call.accesses if access.kind == "command"]
     return AskedCall(
         session_id=coordinator.session_id,
         call_id=call_id,
         key=str(data.get("idempotency_key") or call_id),
         tool=tool,
         arguments=arguments,
-        commands=list(dict.fromkeys(commands)),
+        commands=Call.of(tool, arguments, folder, declared).find_commands(folder),
         folder=folder,
         question=question.approval_prompt or "Allow this operation?",
         reason=question.reason or "a hook asks",

@@ -149,6 +149,28 @@ async def test_a_script_that_appears_in_the_session_does_not_run(make: Any, work
     assert "late.sh has changed since the session began" in answers.shown[0]
 
 
+@pytest.mark.parametrize(
+    ("command", "name", "text"),
+    [
+        ("cd sub; sh ./s.sh", "sub/s.sh", "touch ../ran"),
+        ("for f in sub/*.sh; do sh $f; done", "sub/s.sh", "touch ran"),
+        ("make fmt", "Makefile", "fmt:\n\ttouch ran"),
+        ("python3 -m fmt", "fmt.py", "open('ran', 'w')"),
+    ],
+)
+async def test_what_a_command_runs_by_other_names_does_not_run_once_it_changed(
+    make: Any, work: Path, command: str, name: str, text: str
+) -> None:
+    (work / "sub").mkdir()
+    (work / name).write_text("")
+    session = make(PreToolUse=command)
+    await session.initialize()
+    (work / name).write_text(text)
+    await session.execute("write a.txt")
+    assert not (work / "ran").exists()
+    assert not (work / "a.txt").exists()
+
+
 async def test_a_command_gets_a_short_list_of_the_environment(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-hooks")
     monkeypatch.setenv("BUILD_ID", "7")

@@ -144,6 +144,38 @@ async def test_an_answer_holds_for_these_arguments_alone() -> None:
     assert len(asked.questions) == 2
 
 
+async def test_an_answer_for_the_session_holds_while_the_scripts_of_the_call_are_as_they_were(tmp_path: Path) -> None:
+    coordinator, gate, asked = guarded({}, "Allow for this session")
+    gate.folder = str(tmp_path)
+    (tmp_path / "b.sh").write_text("echo seen")
+    for _ in range(2):
+        assert (await verdict(coordinator, "bash", command="sh b.sh")).action == "continue"
+    (tmp_path / "b.sh").write_text("echo unseen")
+    assert (await verdict(coordinator, "bash", command="sh b.sh")).action == "deny"
+    assert len(asked.questions) == 2
+
+
+async def test_the_scripts_of_an_answer_are_those_of_the_question(tmp_path: Path) -> None:
+    class Slow(Asked):
+        async def request_approval(self, prompt: str, options: list[str], *limits: Any) -> str:
+            (tmp_path / "Makefile").write_text("all:\n\ttrue")
+            return await super().request_approval(prompt, options, *limits)
+
+    coordinator, gate, _ = guarded({})
+    coordinator.approval_system, gate.folder = Slow("Allow for this session"), str(tmp_path)
+    assert (await verdict(coordinator, "bash", command="make")).action == "continue"
+    assert (await verdict(coordinator, "bash", command="make")).action == "deny"
+
+
+async def test_a_call_that_may_run_other_files_the_next_time_is_allowed_once_alone(tmp_path: Path) -> None:
+    for command in ("cat a | sh", "x=a\nsh $x", "ls | xargs sh"):
+        coordinator, gate, asked = guarded({}, "Allow for this session", kept=[])
+        gate.folder = str(tmp_path)
+        await verdict(coordinator, "bash", command=command)
+        assert asked.questions[0][1] == ["Allow once", "Deny"]
+        assert (await verdict(coordinator, "bash", command=command)).action == "deny"
+
+
 async def test_always_is_not_offered_where_nobody_keeps_it_or_no_rule_is_narrow_enough() -> None:
     coordinator, _, asked = guarded({}, kept=[])
     await verdict(coordinator, "bash", command="ls; rm x")

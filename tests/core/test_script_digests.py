@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_foundation.background.script_digests import MOST_SCRIPTS, digest_scripts
+from amplifier_core.utils.scripts import MOST_SCRIPTS, digest_scripts
 
 FILES = (
     "a.sh",
