@@ -67,9 +67,9 @@ async def preview_call(coordinator: ModuleCoordinator, data: dict[str, Any] | No
 
 def make_safe(text: str) -> str:
     """Return a text for a person: bounded, without secrets, with its control characters escaped."""
-    from .utils.secrets import redact_text
+    from .utils.command_secrets import redact_commands
 
-    shown = replace_unprintable(redact_text(text), lambda each: each if each in "\n\t" else repr(each)[1:-1])
+    shown = replace_unprintable(redact_commands(text), lambda each: each if each in "\n\t" else repr(each)[1:-1])
     if len(shown) <= LONGEST:
         return shown
     from hashlib import sha256

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.clock import wait_for
 from amplifier_core.frozen import slotted
-from amplifier_core.utils.secrets import redact_all, redact_text
+from amplifier_core.utils.command_secrets import redact_commands
+from amplifier_core.utils.secrets import redact_all
 
 from .notify_targets import NotDelivered, make_target
 from .tasks import run_beside
@@ -181,7 +182,7 @@ class Notifications:
         place = {"background_session": activity.name, "queue": activity.queue, "project": activity.project}
         about = {"event": event, "at": self._clock.now().isoformat(), **place, "reason": reason, **more}
         fact: Fact = redact_all(about)
-        return {**fact, "text": redact_text(text)[:300]}
+        return {**fact, "text": redact_commands(text)[:300]}
 
     def _tell(self, fact: Fact) -> None:
         for mailbox in self._mailboxes:

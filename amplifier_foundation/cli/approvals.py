@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from amplifier_core.utils.command_secrets import HIDDEN_CODE, redact_commands
 
 from ..background.keys import run_of
 from ..documents.safe_text import exact, one_line
 from ..operations.approvals import answer_approval, find_approval, read_approvals
 from ..operations.running import list_all_running, status_elsewhere, wake
+from . import exits
 from .app import json_option, person, project_here, storage_plugins, use_inbox
 from .completing import complete_approvals
 from .loops import run_in_loop, run_reading
@@ -41,7 +45,7 @@ async def list_(ctx: click.Context, as_json: bool) -> None:
     async with use_inbox(storage_plugins(ctx)) as store:
         waiting = [each for each in await read_approvals(store) if each.state == "pending"]
     if as_json:
-        print_json("approvals.list/1", [_facts(each) for each in waiting])
+        print_json("approvals.list/1", [_facts(each) for each in waiting], redact_commands)
         return
     print_table(
         ("ID", "SINCE", "UNTIL", "BACKGROUND SESSION OR RUN", "CALL", "REASON"),
@@ -51,8 +55,8 @@ async def list_(ctx: click.Context, as_json: bool) -> None:
                 timestamp(each.created),
                 timestamp(each.expires),
                 _whose(each),
-                exact(one_line(_call(each), 80)),
-                exact(one_line(each.reason, 80)),
+                exact(one_line(_call(each), 80, redact_commands)),
+                exact(one_line(each.reason, 80, redact_commands)),
             )
             for each in waiting
         ],
@@ -72,7 +76,7 @@ async def show(ctx: click.Context, its_id: str, as_json: bool) -> None:
     async with use_inbox(storage_plugins(ctx)) as store:
         found = await find_approval(store, its_id, project_here())
     if as_json:
-        print_json("approvals.show/1", _facts(found))
+        print_json("approvals.show/1", _facts(found), redact_commands)
         return
     facts = {
         "id": found.id,
@@ -91,11 +95,7 @@ async def show(ctx: click.Context, its_id: str, as_json: bool) -> None:
         click.echo(f"{name}: {exact(value)}")
     if found.is_kept:
         return
-    click.echo("arguments:")
-    for name, value in found.arguments.items():
-        text = exact(value) if isinstance(value, str) else json.dumps(value)
-        shown = name if name.isascii() and name.isidentifier() else json.dumps(name)
-        click.echo(f"  {shown}: {text.replace(chr(10), chr(10) + INDENT)}")
+    _show_arguments(found)
     if found.preview:
         click.echo("would change:")
         click.echo(f"  {exact(found.preview).replace(chr(10), chr(10) + '  ')}")
@@ -135,18 +135,31 @@ async def _decide(
     ctx: click.Context, its_id: str, state: Literal["approved", "denied"], scope: Scope, said: str, *, as_json: bool
 ) -> None:
     async with use_inbox(storage_plugins(ctx)) as store:
-        decided = await answer_approval(
-            store, person(), await find_approval(store, its_id, project_here()), state, scope, said
-        )
+        found = await find_approval(store, its_id, project_here())
+        if state == "approved" and sys.stdin.isatty() and HIDDEN_CODE in redact_commands(_call(found)):
+            _show_arguments(found)  # no list has shown the whole call
+            if not click.confirm("Approve it?", err=True):
+                ctx.exit(exits.CANCELLED)
+        decided = await answer_approval(store, person(), found, state, scope, said)
         runs = wake(decided.project, decided.queue)
         elsewhere = "" if runs else await status_elsewhere(store, decided.project, decided.queue)
     when, runs = _when(decided, runs=runs, elsewhere=elsewhere), runs or elsewhere != ""
     if as_json:
         print_json(f"approvals.{'approve' if state == 'approved' else 'deny'}/1", {**_facts(decided), "runs": runs})
         return
-    click.echo(f"{decided.id[:SHOWN]} {state}: {exact(one_line(_call(decided), 80))}; its session {when}")
+    click.echo(
+        f"{decided.id[:SHOWN]} {state}: {exact(one_line(_call(decided), 80, redact_commands))}; its session {when}"
+    )
     if scope == "always":
         click.echo(f"added to permissions.allow of your settings: {exact(str(decided.rule))}")
+
+
+def _show_arguments(found: Approval) -> None:
+    click.echo("arguments:")
+    for name, value in found.arguments.items():
+        text = exact(value) if isinstance(value, str) else json.dumps(value)
+        shown = name if name.isascii() and name.isidentifier() else json.dumps(name)
+        click.echo(f"  {shown}: {text.replace(chr(10), chr(10) + INDENT)}")
 
 
 def _when(decided: Approval, *, runs: bool, elsewhere: str) -> str:

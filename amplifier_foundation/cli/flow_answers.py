@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from amplifier_core.errors import SessionConflict
+from amplifier_core.utils.command_secrets import redact_commands
 
 from ..documents.safe_text import one_line, plain
 from ..operations.approvals import answer_approval
@@ -170,7 +171,7 @@ def describe(question: Approval) -> str:
 
     task = task_of(question)
     about = f"task {task}" if task is not None else f"{question.tool} in session {question.session_id}"
-    return one_line(f"{about}: {question.question}", 200)
+    return one_line(f"{about}: {question.question}", 200, redact_commands)
 
 
 async def find_run(store: SessionStore, run_id: str) -> SessionRecord:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from amplifier_core.utils.command_secrets import redact_commands
 from amplifier_core.utils.secrets import redact_text
 
 from ..documents.json_text import dump_json, redact_json
@@ -121,7 +122,7 @@ def print_table(
     listed = [list(row) for row in rows]
     every = "\n".join("\n".join(row) for row in listed)
     if redact_text(every) != every:
-        listed = [[redact_text(cell) for cell in row] for row in listed]
+        listed = [[redact_commands(cell) for cell in row] for row in listed]
     if not listed:
         click.echo(empty, err=True)
     elif sys.stdout.isatty():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from amplifier_core.errors import AmplifierError
-from amplifier_core.utils.secrets import redact_text
+from amplifier_core.utils.command_secrets import redact_words
 
 from ..documents.safe_text import exact_line, plain_line
 from ..security.session_mark import is_within_session, refuse_in_session
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     Confirm = Callable[[str], Awaitable[bool]]
 
-MAX_LINES, LONGEST = 80, 200
-"""Lines of a diff that are shown, and characters of a line."""
+MOST_SHOWN = 200_000
+"""Characters of a diff that are shown; of a longer one, the rest is told with its files."""
 
 
 async def confirm_here(question: str) -> bool:
@@ -138,14 +138,19 @@ def show_content(error: NotTrusted) -> None:
         click.echo(f"{shown} is not trusted yet. It would run or use:", err=True)
         click.echo(f"  {'file':12} {plain_line(content.place)}", err=True)
         for label, text in content.lines:
-            click.echo(f"  {plain_line(label):12} {exact_line(text, LONGEST)}", err=True)
+            click.echo(f"  {plain_line(label):12} {exact_line(text)}", err=True)
         return
     click.echo(f"{shown} has changed since it was trusted:", err=True)
-    lines = list(diff(content, error.changed))
-    for line in lines[:MAX_LINES]:
-        click.echo(exact_line(redact_text(line), LONGEST), err=True)
-    if len(lines) > MAX_LINES:
-        click.echo(f"… and {len(lines) - MAX_LINES} more lines", err=True)
+    left, rest = MOST_SHOWN, 0
+    for line in diff(content, error.changed):
+        rest += 1 if len(line) > left else 0
+        if not rest:
+            left -= len(line)
+            click.echo(exact_line(redact_words(line)), err=True)
+    if rest:
+        click.echo(f"… {rest} more lines are not shown. Look at these files before you say yes:", err=True)
+        for path in dict.fromkeys((*error.changed, *content.files)):
+            click.echo(f"  {plain_line(path)}", err=True)
 
 
 def diff(content: Content, changed: tuple[str, ...]) -> Iterator[str]:

@@ -7,7 +7,8 @@ import time
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.utils.secrets import redact_all, redact_text
+from amplifier_core.utils.command_secrets import redact_commands
+from amplifier_core.utils.secrets import redact_all
 
 from ..background.keys import tag_of
 from ..documents.safe_text import one_line
@@ -161,12 +162,12 @@ class RunView:
             (f"{mark} ", style),
             (f"{queue:<12} ", "bold"),
             (f"{tag_of(session_id)} " if session_id else "", "dim"),
-            (redact_text(text), style if kind in STRIKING else ""),
+            (redact_commands(text), style if kind in STRIKING else ""),
         )
 
     def note(self, text: str) -> None:
         """Print a line for the person at the terminal."""
-        text = redact_text(text)
+        text = redact_commands(text)
         self._print((f"{self._now()} {text}" if self._dated else text, "bold yellow"))
 
     def _print(self, *parts: tuple[str, str]) -> None:
@@ -296,7 +297,7 @@ class RunView:
         self._held[delivery.delivery_id] = [each.id for each in questions]
         row["approvals"] = sorted({*row["approvals"], *self._held[delivery.delivery_id]})
         for each in questions:
-            text = f"{one_line(each.question, LINE)}. Answer with: amplifier approvals show {each.id}"
+            text = f"{one_line(each.question, LINE, redact_commands)}. Answer with: amplifier approvals show {each.id}"
             self._finish(row, delivery, "held", "waits for approval", text)
 
     def _on_retried(self, row: Row, delivery: Any, reason: str, delay: float) -> None:

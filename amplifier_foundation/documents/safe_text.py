@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters except tab and newline, and changes of the text direction."""
 _UNSEEN = re.compile(f"[{UNSEEN}]")
+GAP = 40
+"""Blanks beside each other that are told as their number: behind more, the end of a line may not be seen."""
 LOOKED_AT = 16_384
 """Characters of a text that a line is made of."""
 
@@ -36,10 +38,10 @@ def exact(text: str) -> str:
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), plain(text))
 
 
-def exact_line(text: str, length: int) -> str:
-    """Return `text` as `exact` does, as one line of at most `length` characters; a longer one ends with `…`."""
+def exact_line(text: str) -> str:
+    """Return `text` as `exact` does, whole and as one line; a wide gap is told as the number of its blanks."""
     line = exact(text).replace("\n", "\\n")
-    return line if len(line) <= length else line[: length - 1] + "…"
+    return re.sub(rf"\s{{{GAP},}}", lambda found: f" [{len(found[0])} blanks] ", line)
 
 
 def shell_word(text: str) -> str:

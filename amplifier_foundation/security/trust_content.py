@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MATTERS = ("bundle", "bundles", "notify", "overrides", "retention", "storage")
 """Settings of a project that run code, lead code or requests elsewhere, or delete sessions."""
+OPTIONS = ("cwd", "env", "network", "pass_environment", "readable", "sandbox", "working_dir")
+"""What a configuration of commands, or of a server, changes about them."""
 _POWERS = (
     ("runs commands", ("bash", "shell", "command", "exec", "terminal", "python")),
     ("writes files", ("filesystem", "file", "write", "edit", "patch")),
@@ -77,7 +79,9 @@ def settings_content(layers: Sequence[Layer], place: str, files: Iterable[Path])
     sources = override_sources(layers)
     _add_code(content, sources)
     for layer in layers:
-        content.lines += [(f"settings: {key}", _short(layer.values[key])) for key in MATTERS if layer.values.get(key)]
+        content.lines += [
+            (f"settings: {key}", _show_setting(layer.values[key])) for key in MATTERS if layer.values.get(key)
+        ]
     content.lines += [("code", str(each)) for each in sources]
     return content
 
@@ -151,6 +155,8 @@ def _read_workers(bundle: Bundle, names: Mapping[str, Any], unfetched: list[str]
 
 
 def _describe(bundles: Sequence[Bundle], content: Content, sources: Sequence[Path]) -> Iterator[tuple[str, str]]:
+    from amplifier_core.utils.command_secrets import redact_words
+
     from ..bundle.sources import find_bundle_commands
 
     for source in dict.fromkeys(sources):
@@ -164,9 +170,10 @@ def _describe(bundles: Sequence[Bundle], content: Content, sources: Sequence[Pat
         if named:
             yield label, ", ".join(named)
         yield from (("requests to", url) for url in dict.fromkeys(url for entry in entries for url in _urls(entry)))
+        yield from (("with", each) for entry in entries for each in _list_options(entry))
     for bundle in bundles:
         commands = dict.fromkeys(command for command, _ in find_bundle_commands(bundle))
-        yield from (("runs", _short(each)) for each in commands)
+        yield from (("runs", redact_words(each)) for each in commands)
         for config in bundle.background_sessions:
             woken = ", ".join(trigger.module for trigger in config.triggers) or "by hand"
             acts = ", acts on text of strangers unasked" if config.untrusted == "act" else ""
@@ -199,10 +206,39 @@ def _urls(value: Any) -> Iterator[str]:
         yield redact_uris(value)
 
 
-def _short(value: Any) -> str:
-    from amplifier_core.utils.secrets import redact_all
+def _list_options(entry: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the configuration of a module, or a part of it such as a server, changes about its commands."""
+    waiting = [("", entry.get("config"))]
+    for name, value in waiting:
+        if isinstance(value, dict):
+            yield from list_options(value, f"{entry.get('module')}{name}")
+            waiting += [(f"{name}.{key}", each) for key, each in value.items() if key not in OPTIONS]
+        elif isinstance(value, list):
+            waiting += [(f"{name}.{number}", each) for number, each in enumerate(value)]
+
+
+def list_options(given: Mapping[str, Any], owner: str) -> Iterator[str]:
+    """Yield what a configuration changes about commands: their environment, what they reach, and their sandbox."""
+    yield from (f"{owner} {key}: {_show(given[key])}" for key in OPTIONS if given.get(key) is not None)
+
+
+def _show_setting(value: Any) -> str:
+    from amplifier_core.utils import redact_secrets
+    from amplifier_core.utils.command_secrets import redact_words
+
+    return _show(redact_words(_write(value), lambda _: _write(redact_secrets(value))))
+
+
+def _show(value: Any) -> str:
+    """Return a value whole, without secrets; what may be code is shown."""
+    from amplifier_core.utils.command_secrets import redact_words
 
     from ..sources.uris import redact_uris
 
-    text = redact_uris(str(redact_all(value)))
-    return text if len(text) <= 200 else f"{text[:199]}…"
+    return redact_words(redact_words(_write(value), redact_uris))
+
+
+def _write(value: Any) -> str:
+    import json
+
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

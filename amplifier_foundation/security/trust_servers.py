@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..paths import find_upward
 from .trust import NotTrusted, find_problem, is_checked
-from .trust_content import Content
+from .trust_content import Content, list_options
 from .trust_files import owner_of, path_of, read_seen
 from .trust_ledger import Ledger, changed_files
 
@@ -95,6 +95,9 @@ def _read_servers(file: Path) -> list[tuple[str, Any]] | None:
 
 
 def _list_servers(file: Path) -> Iterator[tuple[str, str]]:
+    import shlex
+
+    from amplifier_core.utils.command_secrets import redact_words
     from amplifier_core.utils.secrets import redact_text
 
     servers = _read_servers(file)
@@ -105,8 +108,7 @@ def _list_servers(file: Path) -> Iterator[tuple[str, str]]:
         given = server if isinstance(server, dict) else {}
         if "command" in given:
             words = [given["command"], *(args if isinstance(args := given.get("args"), list) else [])]
-            env = given.get("env")
-            variables = f" (with {', '.join(map(str, env))})" if isinstance(env, dict) and env else ""
-            yield "MCP server", redact_text(f"{name} runs: {' '.join(map(str, words))}{variables}")
+            yield "MCP server", redact_words(f"{name} runs: {shlex.join(map(str, words))}")
         else:
             yield "MCP server", redact_text(f"{name} asks: {given.get('url')}")
+        yield from (("with", each) for each in list_options(given, name))

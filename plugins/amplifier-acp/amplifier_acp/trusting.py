@@ -51,8 +51,6 @@ class TrustQuestions:
 
 def _describe(error: NotTrusted) -> str:
     """Return what would run, or what has changed, as text for people."""
-    from amplifier_core.utils.secrets import redact_text
-
     content = error.content
     assert content is not None
     if error.changed:
@@ -61,4 +59,7 @@ def _describe(error: NotTrusted) -> str:
         lines = [f"{content.place} is not trusted yet. It would run or use:"]
         lines += [f"  {label}: {text}" for label, text in content.lines]
     shown = "\n".join(replace_unprintable(line, lambda sign: "?") for line in lines)
-    return redact_text(shown)[:LONGEST_OUTPUT]
+    rest = len(shown) - LONGEST_OUTPUT
+    return (
+        shown if rest <= 0 else f"{shown[:LONGEST_OUTPUT]}\n… {rest} more characters: amplifier trust {content.place}"
+    )

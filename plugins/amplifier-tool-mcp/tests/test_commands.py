@@ -278,5 +278,8 @@ def test_what_a_person_is_asked_to_trust_names_the_commands_and_addresses(folder
     error = check_servers(folder)
     assert error is not None
     assert error.content is not None
-    assert error.content.lines[1] == ("MCP server", "near runs: npx -y near (with TOKEN)")
+    assert error.content.lines[1:3] == [
+        ("MCP server", "near runs: npx -y near"),
+        ("with", 'near env: {"TOKEN": "[REDACTED]"}'),
+    ]
     assert "ghp_" not in str(error.content.lines)
