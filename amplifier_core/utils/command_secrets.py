@@ -27,10 +27,10 @@ def redact_words(text: str, hide: Callable[[str], str] = redact_text) -> str:
     return known if _is_code_hidden(known, shown) else shown
 
 
-def redact_commands(text: str) -> str:
-    """Return `redact_text`, with `HIDDEN_CODE` as the mark if what is hidden may be code; it is for lists and logs."""
+def redact_commands(text: str, hide: Callable[[str], str] = redact_text) -> str:
+    """Return what `hide` returns, with `HIDDEN_CODE` as the mark if what is hidden may be code; for lists and logs."""
     parts = text.split(HIDDEN_CODE)  # hidden before
-    shown = [redact_text(part) for part in parts]
+    shown = [hide(part) for part in parts]
     if _is_code_hidden("".join(parts), "".join(shown)):
         shown = [part.replace(HIDDEN, HIDDEN_CODE) for part in shown]
     return HIDDEN_CODE.join(shown)

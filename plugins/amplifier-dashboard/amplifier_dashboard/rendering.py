@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from amplifier_core.utils.command_secrets import redact_commands
 from amplifier_core.utils.secrets import redact_text, redactor
 from amplifier_foundation.documents.safe_text import plain
 from amplifier_foundation.documents.times import format_time
@@ -67,7 +68,7 @@ def _collecting_secrets() -> Iterator[None]:
 
 
 def _hide(value: Any) -> Any:
-    return plain(_redact.get()(value)) if type(value) is str else value
+    return plain(redact_commands(value, _redact.get())) if type(value) is str else value
 
 
 def when(moment: datetime | str | None) -> Markup:

