@@ -136,6 +136,19 @@ def test_pasted_lines_are_one_prompt(tmp_path: Path) -> None:
     assert shown.endswith(r"'first\nsecond\n third'" + "\r\n")
 
 
+@pytest.mark.parametrize("term", ["dumb", "xterm-256color"])
+def test_lines_that_come_with_a_prompt_are_the_next_one(terminals: Any, project: Path, term: str) -> None:
+    person = terminals("run", term=term)
+    person.until(r"> \Z")
+    person.type("wait for godot\rtwo\r\nthree\rfour")
+    person.until(r"» two.*three \(runs after this turn\)")
+    (project / "go").touch()
+    person.until(r"You said: two\s+three\s")
+    person.until(r"> .*four\Z")
+    person.type("\r")
+    person.until("You said: four")
+
+
 def type_lines(history: Path, *lines: str, remembered: int = 1_000) -> None:
     """Type lines at a terminal, each when it is asked for."""
     read = "from amplifier_foundation.cli.running.lines import LineEditor; from pathlib import Path; import sys"

@@ -23,6 +23,8 @@ LONGEST = 65_536
 """Bytes that are read at once."""
 _ESCAPED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
 """Arrows, and the marks around a paste."""
+_ENDED = re.compile(r"\r\n?")
+"""The end of a line that came while the prompt was open: the terminal makes no newline of it then."""
 
 
 class TypedLines:
@@ -112,7 +114,8 @@ class TypedLines:
                 self._ignore()
                 break
             pieces.append(piece)
-        for key in _ESCAPED.sub("", self._decoder.decode(b"".join(pieces))):
+        typed = _ENDED.sub("\n", _ESCAPED.sub("", self._decoder.decode(b"".join(pieces))))
+        for key in typed:
             self._line = edit(self._line, key)
         text, end, self._line = self._line.rpartition("\n")
         if self._show is not None and self._modes is not None:
