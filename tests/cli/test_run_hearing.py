@@ -12,7 +12,7 @@ from amplifier_foundation.cli.running.hearing import NUDGE, heard_at_once
 def test_a_signal_is_handed_on_once_and_its_handlers_are_put_back() -> None:
     told: SimpleQueue[int] = SimpleQueue()
     before = signal.getsignal(signal.SIGUSR1), signal.getsignal(NUDGE)
-    with heard_at_once(signal.SIGUSR1, lambda number, frame: told.put(number)):
+    with heard_at_once({signal.SIGUSR1: lambda number, frame: told.put(number)}):
         for _ in range(3):
             os.kill(os.getpid(), signal.SIGUSR1)
             assert told.get(timeout=30) == signal.SIGUSR1
@@ -22,6 +22,6 @@ def test_a_signal_is_handed_on_once_and_its_handlers_are_put_back() -> None:
 
 def test_a_nudge_that_nothing_is_due_for_hands_on_nothing() -> None:
     told: list[int] = []
-    with heard_at_once(signal.SIGUSR1, lambda number, frame: told.append(number)):
+    with heard_at_once({signal.SIGUSR1: lambda number, frame: told.append(number)}):
         os.kill(os.getpid(), NUDGE)
     assert told == []

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -222,7 +223,7 @@ def test_ctrl_c_stops_a_turn_after_its_step_and_then_at_once(
     person.until(r"held \(held-\w+\) asks: Write hello\.txt\?\n(.*\n)*\+hello\n")  # what the call would change
     person.until(r"^  \[1\] Allow  \[2\] Deny   \(Enter: Deny, 300 s\) ")
     person.type("maybe\n")
-    person.until(r"\[2\] Deny\? ")
+    person.until(r"'maybe' names none of these, or several:  \[1\] Allow  \[2\] Deny\? ")
     person.type("n\n")
     assert "Denied by hook" in person.prompted()
     assert not (project / "hello.txt").exists()
@@ -247,3 +248,39 @@ def test_ctrl_c_stops_a_turn_after_its_step_and_then_at_once(
     assert person.ended() == exits.OK
     [record] = data(capsys, "session", "list")
     assert (record["name"], record["status"], record["turn_count"]) == ("held", "completed", 6)
+
+
+def test_what_a_suspended_program_waits_for_is_shown_again_when_it_goes_on(terminals: Any, project: Path) -> None:
+    person = terminals("run")
+    person.prompted()
+    person.type("half a l")
+    person.until("half a l")
+    person.signal(signal.SIGCONT)  # as `fg` of a shell sends it
+    person.until("> half a l")
+    person.type("ine\n")
+    assert "You said: half a line\n" in person.prompted()
+    person.type("one \\\ntw")
+    person.until(r"\. tw")
+    person.signal(signal.SIGCONT)
+    person.until(r"\. tw")
+    person.type("o\n")
+    assert "You said: one \ntwo\n" in person.prompted()
+    person.type("write\n")
+    person.until("Enter: Deny, 300 s")
+    person.type("4\n")
+    person.until(r"'4' names none of these")
+    person.signal(signal.SIGCONT)
+    person.until(r"asks: Write hello\.txt\?\n(.*\n)*\+hello\n  \[1\] Allow  \[2\] Deny   \(Enter: Deny, 300 s\) ")
+    person.type("1\n")
+    person.prompted()
+    assert (project / "hello.txt").read_text(encoding="utf-8") == "hello"
+
+
+def test_a_suspended_turn_shows_its_question_again(terminals: Any, project: Path) -> None:
+    person = terminals("run", "write")
+    person.until("Enter: Deny, 300 s")
+    person.signal(signal.SIGCONT)
+    person.until(r"asks: Write hello\.txt\?\n(.*\n)*\+hello\n  \[1\] Allow")
+    person.type("1\n")
+    assert person.ended() == exits.OK
+    assert (project / "hello.txt").read_text(encoding="utf-8") == "hello"

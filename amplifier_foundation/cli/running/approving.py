@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from amplifier_core.approval import ApprovalTimeoutError
 
-from ...documents.safe_text import exact, plain
+from ...documents.safe_text import exact, one_line, plain
 from ...spawning.turn_facts import asking
 from .terminal import tell
 
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 MOST_LINES = 60
 """Lines of a question."""
+LONGEST_ANSWER = 40
+"""Characters of an answer that is named because it is none."""
+AGAIN = b"a"
+"""What a waiting question is told to show itself again; everything else ends it."""
 REGISTER = "approval.register_provider"
 """The capability of a module that asks through an `ApprovalProvider`."""
 
@@ -72,6 +76,11 @@ class Approvals:
         if self._wake is not None:
             os.write(self._wake, b"x")
 
+    def show_again(self) -> None:
+        """Show the current question again, if there is one: something else was on the screen."""
+        if self._wake is not None:
+            os.write(self._wake, AGAIN)
+
     async def request_approval(
         self,
         prompt: str,
@@ -108,20 +117,20 @@ class Approvals:
         lines = prompt.splitlines()
         if (left := len(lines) - MOST_LINES) > 1:
             prompt = "\n".join([*lines[:MOST_LINES], f"… {left} more lines"])
-        listed = "  ".join(f"[{number}] {plain(option)}" for number, option in enumerate(options, 1))
+        listed = "".join(f"  [{number}] {plain(option)}" for number, option in enumerate(options, 1))
         limit = f", {seconds:g} s" if seconds else ""
-        question = f"\n? {plain(who)} asks: {exact(prompt)}\n  {listed}   (Enter: {plain(usual)}{limit}) "
-        ends = time.monotonic() + seconds if seconds else None
+        question = f"\n? {plain(who)} asks: {exact(prompt)}\n{listed}   (Enter: {plain(usual)}{limit}) "
+        ends, remark = time.monotonic() + seconds if seconds else None, ""
         while True:
-            line = await self._line(terminal, question, ends)
-            chosen = chosen_option(line, options) if line.strip() else usual
+            line = (await self._line(terminal, question, remark, ends)).strip()
+            chosen = chosen_option(line, options) if line else usual
             if chosen is not None:
                 return chosen
-            question = f"  {listed}? "
+            remark = f"  '{one_line(line, LONGEST_ANSWER)}' names none of these, or several:{listed}? "
 
-    async def _line(self, terminal: str, question: str, ends: float | None) -> str:
+    async def _line(self, terminal: str, question: str, remark: str, ends: float | None) -> str:
         reading, self._wake = os.pipe()
-        work = asyncio.to_thread(_read_line, terminal, question, reading, ends)
+        work = asyncio.to_thread(_read_line, terminal, question, remark, reading, ends)
         try:
             return await asyncio.shield(work)
         finally:
@@ -129,16 +138,22 @@ class Approvals:
             self._wake = None
 
 
-def _read_line(terminal: str, question: str, wake: int, ends: float | None) -> str:
-    """Ask at a terminal and return the line; text typed before the question does not count."""
+def _read_line(terminal: str, question: str, remark: str, wake: int, ends: float | None) -> str:
+    """Ask at a terminal and return the line; text typed before the question does not count.
+
+    `remark` stands below a question that is on the screen. Who sees it no more gets the question again.
+    """
     import termios
 
     descriptor = os.open(terminal, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     try:
-        termios.tcflush(descriptor, termios.TCIFLUSH)
-        os.write(descriptor, question.encode())
-        left = None if ends is None else max(0.0, ends - time.monotonic())
-        ready, _, _ = select.select([descriptor, wake], [], [], left)
+        asked = remark or question
+        while asked:
+            termios.tcflush(descriptor, termios.TCIFLUSH)
+            os.write(descriptor, asked.encode())
+            left = None if ends is None else max(0.0, ends - time.monotonic())
+            ready, _, _ = select.select([descriptor, wake], [], [], left)
+            asked = question if wake in ready and os.read(wake, 1) == AGAIN else ""
         if not ready:
             termios.tcflush(descriptor, termios.TCIFLUSH)
             os.write(descriptor, b"\n")

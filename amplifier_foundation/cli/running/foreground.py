@@ -8,13 +8,15 @@ import queue
 import signal
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import exits
 from ..loops import run_to_end
-from .hearing import MainThread, heard_at_once
+from .hearing import MainThread, WasSuspended, heard_at_once
 from .stopping import handler_of
+from .terminal import own_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -37,6 +39,7 @@ class Foreground:
         self._main_thread = MainThread()
         self._is_asking = False
         self._on_press: Callable[[int, object], None] | None = None
+        self._on_return: Callable[[], object] | None = None
         self._has_ended = False
         """Whether the program has ended: its loop waits for what plugins have left running."""
 
@@ -44,7 +47,8 @@ class Foreground:
         """Run `program` to its end and return its result or raise its error; call this in the main thread."""
         outcome: Future[Result] = Future()
         thread = Thread(target=self._live, args=(program, outcome), name="sessions", daemon=True)
-        with heard_at_once(signal.SIGINT, self._on_signal) as self._main_thread:
+        heard: dict[int, Callable[[int, object], None]] = {signal.SIGINT: self._on_signal, signal.SIGCONT: self._on_continue}
+        with heard_at_once(heard) as self._main_thread:
             thread.start()
             while (job := self._jobs.get()) is not None:
                 self._do(*job)
@@ -69,6 +73,8 @@ class Foreground:
         try:
             self._is_asking = True
             value = function()
+        except WasSuspended:
+            self._do(function, outcome)
         except KeyboardInterrupt:
             outcome.set_exception(PressedInterrupt())
         except BaseException as error:
@@ -87,8 +93,19 @@ class Foreground:
         elif self._has_ended:
             os._exit(exits.INTERRUPTED)
 
+    def _on_continue(self, number: int, frame: object) -> None:
+        if own_terminal() is None:  # it goes on in the background
+            return
+        if self._is_asking:
+            raise WasSuspended
+        if self._on_return is not None:
+            self._on_return()
+
     async def call(self, function: Callable[[], Result]) -> Result:
-        """Await `function()`, called in the main thread. Raises its errors, and `PressedInterrupt` at Ctrl-C."""
+        """Await `function()`, called in the main thread. Raises its errors, and `PressedInterrupt` at Ctrl-C.
+
+        It is called again after a suspension, unless it handles `WasSuspended`.
+        """
         outcome: Future[Result] = Future()
         self._jobs.put((function, outcome))
         return await asyncio.wrap_future(outcome)
@@ -105,3 +122,12 @@ class Foreground:
             yield
         finally:
             self._on_press = None
+
+    @contextmanager
+    def returns_to(self, show: Callable[[], None]) -> Iterator[None]:
+        """Call `show` in the event loop each time this program is back at the terminal, except at a question."""
+        self._on_return = partial(asyncio.get_running_loop().call_soon_threadsafe, show)
+        try:
+            yield
+        finally:
+            self._on_return = None

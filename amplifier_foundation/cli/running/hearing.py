@@ -1,4 +1,4 @@
-"""Call functions and handle a signal in the main thread at once, also while it waits in C code for a line."""
+"""Call functions and handle signals in the main thread at once, also while it waits in C code for a line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from threading import Event, Thread, main_thread
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 NUDGE = signal.SIGURG
 """A signal without another meaning: it interrupts a wait, and ends no process."""
@@ -21,13 +21,17 @@ ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """The signals that end a conversation without a word."""
 
 
+class WasSuspended(Exception):
+    """The program was suspended at a question, and goes on: a shell has used the screen meanwhile."""
+
+
 @contextmanager
-def heard_at_once(number: int, handler: Callable[[int, object], None]) -> Iterator[MainThread]:
-    """Call `handler` for each signal while the block runs; enter the block in the main thread.
+def heard_at_once(handlers: Mapping[int, Callable[[int, object], None]]) -> Iterator[MainThread]:
+    """Call the handler of each signal in `handlers` while the block runs; enter the block in the main thread.
 
     `readline` notices signals only while it waits. A signal just before, while it draws the prompt or takes a key,
-    would wait until the end of the line. So nudges follow each signal until one interrupts the wait; then `handler` is
-    called, once for each signal. Other signals with a handler are heard as well.
+    would wait until the end of the line. So nudges follow each signal until one interrupts the wait; then its handler
+    is called, once for each signal. Other signals with a handler are heard as well.
     """
     main = MainThread()
 
@@ -35,14 +39,13 @@ def heard_at_once(number: int, handler: Callable[[int, object], None]) -> Iterat
         while numbers := os.read(reading, 64):
             for each in numbers:
                 if each != NUDGE:
-                    main.call(partial(handler, number, None) if each == number else _notice)
+                    main.call(partial(handlers[each], each, None) if each in handlers else _notice)
 
     reading, told = os.pipe()
     os.set_blocking(told, False)
-    before = (
-        signal.signal(NUDGE, main.on_nudge),
-        signal.signal(number, lambda *_: None),
-    )  # with a handler, the number is written to the wake-up pipe
+    before: dict[int, Any] = {NUDGE: signal.signal(NUDGE, main.on_nudge)}
+    for number in handlers:
+        before[number] = signal.signal(number, lambda *_: None)  # so the number is written to the wake-up pipe
     descriptor = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
     thread = Thread(target=hand_on, name="signals", daemon=True)
     thread.start()
@@ -53,8 +56,8 @@ def heard_at_once(number: int, handler: Callable[[int, object], None]) -> Iterat
         os.close(told)
         thread.join()
         os.close(reading)
-        signal.signal(number, before[1])
-        signal.signal(NUDGE, before[0])
+        for number, earlier in reversed(before.items()):
+            signal.signal(number, earlier)
 
 
 @contextmanager

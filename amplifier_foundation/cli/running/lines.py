@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.utils.secrets import redact_text
 
 from ...settings.layer import DEFAULTS
+from .hearing import WasSuspended
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,13 +80,22 @@ class LineEditor:
             self._save()
 
     def _read_first(self, begun: str) -> str:
-        if self._readline is None or not begun:
-            return begun + _line(PROMPT + begun)
-        self._readline.set_startup_hook(lambda: self._readline.insert_text(begun))
-        try:
-            return _line(PROMPT)
-        finally:
-            self._readline.set_startup_hook(None)
+        if self._readline is None:
+            return begun + self._line(PROMPT + begun)
+        return self._line(PROMPT, begun)
+
+    def _line(self, prompt: str, begun: str = "") -> str:
+        """Return a line; one that is begun when the program is suspended is drawn again afterwards."""
+        while True:
+            if begun:
+                self._readline.set_startup_hook(partial(self._readline.insert_text, begun))
+            try:
+                return _input(prompt)
+            except WasSuspended:
+                begun = self._readline.get_line_buffer() if self._readline is not None else ""
+            finally:
+                if self._readline is not None:
+                    self._readline.set_startup_hook(None)
 
     def count_more_rows(self, width: int) -> int:
         """Return the rows of the screen that the line being typed takes after its first; call this in its thread."""
@@ -101,12 +112,12 @@ class LineEditor:
             if first.lstrip().startswith(QUOTES):
                 lines[0] = first.lstrip().removeprefix(QUOTES)
                 while not lines[-1].rstrip().endswith(QUOTES):
-                    lines.append(_line(MORE))
+                    lines.append(self._line(MORE))
                 lines[-1] = lines[-1].rstrip().removesuffix(QUOTES)
                 return "\n".join(lines).strip("\n")
             while lines[-1].endswith("\\"):
                 lines[-1] = lines[-1][:-1]
-                lines.append(_line(MORE))
+                lines.append(self._line(MORE))
         except EOFError:
             pass
         return "\n".join(lines)
@@ -131,7 +142,7 @@ class LineEditor:
             editor.write_history_file(self._history)
 
 
-def _line(prompt: str) -> str:
+def _input(prompt: str) -> str:
     if not sys.stdout.isatty():  # a pipe or file gets the answers alone
         sys.stderr.write(prompt)
         sys.stderr.flush()

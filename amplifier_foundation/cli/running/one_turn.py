@@ -17,7 +17,7 @@ from .approving import Approvals
 from .choosing import choose
 from .showing import PersonView
 from .steady import SteadyView
-from .stopping import Presses, Stops, TurnCut, interrupts_to
+from .stopping import Presses, Stops, TurnCut, interrupts_to, returns_to
 from .terminal import own_terminal, tell
 from .workers import open_chosen
 
@@ -52,7 +52,7 @@ async def one_turn(ctx: click.Context, wanted: Wanted, prompt: str, view: View) 
             watch.attach(conversation.session)
             approvals.attach(conversation.session, conversation.record.name)
             presses = Presses()
-            with interrupts_to(presses.press):
+            with interrupts_to(presses.press), returns_to(approvals.show_again):
                 if prompt.startswith("/"):
                     from .expanding import expand_prompt
 

@@ -14,7 +14,7 @@ from amplifier_core.cancellation import as_failure
 
 from ...documents.safe_text import plain
 from ..interrupting import interrupt
-from .terminal import tell
+from .terminal import own_terminal, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
@@ -174,6 +174,23 @@ def interrupts_to(press: Callable[[], None]) -> Iterator[None]:
     finally:
         loop.remove_signal_handler(signal.SIGINT)
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def returns_to(show: Callable[[], None]) -> Iterator[None]:
+    """Call `show` in the running event loop each time this program goes on at its terminal after a suspension.
+
+    Outside the main thread nothing changes: only the main thread gets signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGCONT, lambda: show() if own_terminal() is not None else None)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGCONT)
 
 
 def handler_of(loop: asyncio.AbstractEventLoop, press: Callable[[], None]) -> Callable[[int, object], None]:

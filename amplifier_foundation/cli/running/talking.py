@@ -185,7 +185,11 @@ class Talk:
         result: dict[str, Any] = {"session_id": conversation.session.session_id, "output": "", "error": None}
         self._view.begin(result["session_id"])
         try:
-            with self._foreground.interrupts_to(partial(self._press, stops)), self._steering(conversation):
+            with (
+                self._foreground.interrupts_to(partial(self._press, stops)),
+                self._foreground.returns_to(approvals.show_again),
+                self._steering(conversation),
+            ):
                 async with run_beside(self._await_panel(conversation.session), "panel"):
                     turn = await stops.watch(conversation.session, conversation.say(prompt))
             if turn.status == "cancelled":
