@@ -47,7 +47,10 @@ class Foreground:
         """Run `program` to its end and return its result or raise its error; call this in the main thread."""
         outcome: Future[Result] = Future()
         thread = Thread(target=self._live, args=(program, outcome), name="sessions", daemon=True)
-        heard: dict[int, Callable[[int, object], None]] = {signal.SIGINT: self._on_signal, signal.SIGCONT: self._on_continue}
+        heard: dict[int, Callable[[int, object], None]] = {
+            signal.SIGINT: self._on_signal,
+            signal.SIGCONT: self._on_continue,
+        }
         with heard_at_once(heard) as self._main_thread:
             thread.start()
             while (job := self._jobs.get()) is not None:
