@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import pty
 import re
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -318,6 +323,67 @@ def test_what_is_printed_and_what_moves_never_mix(monkeypatch: pytest.MonkeyPatc
     rows = rows_of(out.getvalue())
     assert [line for line in rows if line not in ("", "a note")] == shown
     assert rows.count("a note") == 40 * len(blocks[0].splitlines())
+
+
+def test_what_has_not_changed_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "REFRESHES", 1000)
+    terminal, out, looks, is_seen = LiveTerminal(), io.StringIO(), count(1), Event()
+    terminal.console = QuietCursor(file=out, force_terminal=True)
+
+    class Still:
+        def __rich__(self) -> str:
+            if next(looks) == 20:
+                is_seen.set()
+            return "still"
+
+    terminal._draw(Still())
+    assert is_seen.wait(60)
+    assert out.getvalue() == "still"
+    terminal.pause()
+    assert rows_of(out.getvalue()) == [""]
+
+
+def test_what_is_written_grows_with_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "REFRESHES", 1 / 3600)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    terminal, out = LiveTerminal(), io.StringIO()
+    terminal.console = QuietCursor(file=out, force_terminal=True, width=40, height=100)
+    words = [f"word{number}" for number in range(300)]
+    for each in words:
+        terminal._drawn -= 3600  # it comes after a pause
+        terminal.add(f"{each} ", 0)
+    rows = rows_of(out.getvalue())
+    assert " ".join(rows).split() == words
+    assert len(rows) > 50
+    assert len(out.getvalue()) < 2 * len(" ".join(words))
+    terminal.show_typing("and")
+    terminal.show_typing("and now")
+    terminal._drawn -= 3600
+    terminal.add("end", 0)
+    assert rows_of(out.getvalue())[-2:] == [f"{rows[-1]} end", "» and now"]
+    terminal.pause()
+    assert not any(rows_of(out.getvalue()))
+
+
+def test_a_job_in_the_background_moves_no_cursor(model: Any) -> None:
+    side, other = pty.openpty()
+    job = f"{sys.executable} -m amplifier_foundation run go & wait $!; echo code $?"
+    begin = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp('bash', sys.argv[1:])"
+    streams = {"stdin": other, "stdout": other, "stderr": other, "start_new_session": True}
+    environment = {**os.environ, "TERM": "xterm-256color", "NO_COLOR": "1"}
+    with subprocess.Popen([sys.executable, "-c", begin, "bash", "-mc", job], **streams, env=environment) as process:
+        model.asked()
+        model.block(0, "text", "Once *upon*", " a time.\n\nThen")
+        model.tell(answer="Once *upon* a time.\n\nThen")
+        shown = ""
+        while not re.search(r"code \d+\r\n", shown):
+            shown += os.read(side, 65536).decode()
+        assert process.wait(60) == 0
+    os.close(side)
+    os.close(other)
+    assert re.search(r"Once upon a time\. *\r\n\r\nThen *\r\n", re.sub(r"\x1b\[[0-9;]*m", "", shown))
+    assert re.findall(r"\x1b\[[0-9;]*[^0-9;m]|\r(?!\n)", shown) == []
+    assert "code 0" in shown
 
 
 def rows_of(written: str) -> list[str]:

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from itertools import takewhile
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from markdown_it import MarkdownIt
 from rich.cells import cell_len
-from rich.console import Group
-from rich.live import Live
+from rich.console import Group, RenderHook
+from rich.control import Control
+from rich.file_proxy import FileProxy
 from rich.markdown import Markdown
+from rich.segment import ControlType, Segment, Segments
 from rich.spinner import Spinner
 from rich.text import Text
 
 from ...documents.safe_text import plain
 from ..consoles import QuietCursor
+from .terminal import holds_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from markdown_it.token import Token
-    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType
 
 REFRESHES = 12.5
 """Drawings of the moving part, in a second; a piece of a text that comes after a pause is drawn at once."""
@@ -41,7 +46,7 @@ class LiveTerminal:
     def __init__(self) -> None:
         self.console = QuietCursor(file=sys.stdout, highlight=False)
         """The terminal, for others who draw at it."""
-        self._live: Live | None = None
+        self._live: _Moving | None = None
         self._drawn = 0.0
         """When a piece was drawn at once."""
         self._moving: RenderableType = ""
@@ -115,43 +120,116 @@ class LiveTerminal:
         if self._typing:
             moving = Group(moving, _Typing(self._typing))
         if self._live is not None:
-            self._live.update(moving, refresh=at_once)
+            self._live.update(moving, at_once=at_once)
             return
         self._live = _Moving(moving, self.console)
-        self._live.start(refresh=True)
+        self._live.start()
 
 
-class _Moving(Live):
-    """The moving part of a console, drawn again and again, but never within a print of another thread.
+class _Moving(RenderHook):
+    """The moving part of a console: rows below all that is printed. The cursor stands at the end of the last one.
 
-    Such a print has looked how many rows the part has, and replaces as many.
+    Of the rows, those are written that have changed, and of a row that has only grown, the rest. While the terminal
+    belongs to another program, as the shell beside a job in the background, there are no rows.
     """
 
     def __init__(self, moving: RenderableType, console: QuietCursor) -> None:
-        redirects = sys.stderr.isatty()  # lines for a person go above the moving part
-        super().__init__(moving, console=console, auto_refresh=False, transient=True, redirect_stderr=redirects)
-        self._drawing = console.drawing
+        self._moving = moving
+        self._console = console
+        self._rows: list[list[Segment]] = []
+        """What is on the screen."""
+        self._redirections = ExitStack()
         self._ended = Event()
 
-    def start(self, refresh: bool = False) -> None:
-        with self._drawing:
-            super().start(refresh)
+    def start(self) -> None:
+        """Draw the part, again and again until `stop`; what is printed, also on stderr, goes above it."""
+        with self._console.drawing:
+            self._console.push_render_hook(self)
+            proxies: Any = FileProxy(self._console, sys.stdout), FileProxy(self._console, sys.stderr)
+            self._redirections.enter_context(redirect_stdout(proxies[0]))
+            if sys.stderr.isatty():  # lines for a person
+                self._redirections.enter_context(redirect_stderr(proxies[1]))
+            self._refresh()
         Thread(target=self._follow, name="moving", daemon=True).start()
 
-    def update(self, renderable: RenderableType, *, refresh: bool = False) -> None:
-        with self._drawing:
-            super().update(renderable, refresh=refresh)
+    def update(self, moving: RenderableType, *, at_once: bool) -> None:
+        """Draw another part from the next drawing on, or at once."""
+        with self._console.drawing:
+            self._moving = moving
+            if at_once:
+                self._refresh()
 
     def stop(self) -> None:
+        """Take the part away."""
         self._ended.set()
-        with self._drawing:
-            super().stop()
+        with self._console.drawing:
+            self._redirections.close()
+            self._console.pop_render_hook()
+            self._console.control(_erase(self._rows))
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """Return what a print of others writes; the console holds `drawing`."""
+        if self._ended.is_set():
+            return renderables
+        rows = self._render()
+        before, self._rows = self._rows, rows
+        return [_erase(before), *renderables, Segments(_join(rows))]
 
     def _follow(self) -> None:
         while not self._ended.wait(1 / REFRESHES):
-            with self._drawing:
+            with self._console.drawing:
                 if not self._ended.is_set():
-                    self.refresh()
+                    self._refresh()
+
+    def _render(self) -> list[list[Segment]]:
+        if not holds_terminal(self._console.file):
+            self._rows = []  # another program has written below them
+            return []
+        return self._console.render_lines(self._moving, pad=False)[-self._console.options.size.height :]
+
+    def _refresh(self) -> None:
+        """Write the difference between the rows on the screen and those of now."""
+        rows = self._render()
+        before, self._rows = self._rows, rows
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, rows, strict=False)))
+        added = _find_added(before[same], rows[same]) if same == len(before) - 1 and same < len(rows) else None
+        if same < len(before) and added is None:
+            same = max(0, min(same, len(rows) - 1))  # the cursor stands at the end of a row
+            written = [_erase(before[same:]).segment, *_join(rows[same:])]
+        else:
+            below = rows[same:] if added is None else rows[same + 1 :]
+            written = [*(added or ()), *([Segment.line()] if before and below else ()), *_join(below)]
+        if rows != before:
+            self._write(written)
+
+    def _write(self, segments: list[Segment]) -> None:
+        """Write segments as they are: a print would ask what stands below it."""
+        with self._console:
+            for segment in segments:
+                control = Control()
+                control.segment = segment
+                self._console.control(control)
+
+
+def _erase(rows: list[list[Segment]]) -> Control:
+    """Return the codes that clear rows, from the cursor in the last one up; it is at the begin of the first then."""
+    clear = ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)
+    up = (ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2)
+    return Control(*clear, *up * (len(rows) - 1)) if rows else Control()
+
+
+def _join(rows: list[list[Segment]]) -> list[Segment]:
+    return [segment for row in rows for segment in (Segment.line(), *row)][1:]
+
+
+def _find_added(row: list[Segment], grown: list[Segment]) -> list[Segment] | None:
+    """Return the segments that a row has got at its end; None: it has changed otherwise."""
+    *same, last = row or [Segment("")]
+    at = len(same)
+    if at >= len(grown) or grown[:at] != same or grown[at].style != last.style:
+        return None
+    text, begun = grown[at].text, last.text
+    return [Segment(text[len(begun) :], last.style), *grown[at + 1 :]] if text.startswith(begun) else None
 
 
 class OurMarkdown(Markdown):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -43,6 +43,14 @@ def own_terminal() -> str | None:
         return None
     finally:
         os.close(descriptor)
+
+
+def holds_terminal(file: IO[str]) -> bool:
+    """Return whether this process may draw at the terminal `file`: it is in its foreground, or there are no jobs."""
+    try:
+        return os.tcgetpgrp(file.fileno()) == os.getpgrp()
+    except OSError:  # it controls no session, or is a stream without a descriptor
+        return True
 
 
 def is_terminal(descriptor: int) -> bool:
