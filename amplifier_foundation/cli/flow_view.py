@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..documents.safe_text import one_line, plain
 from ..flows.description import describe_workflow, described_tasks, without_secrets
 from ..flows.drawing import NOT_DONE, SIGNS, rows_of, title_of
-from .running.terminal import tell
+from .running.terminal import holds_terminal, shows_styles, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -200,8 +200,6 @@ _AT_WORK = ("running", "waiting", "failed")
 
 
 def _can_move() -> bool:
-    """Return whether stderr is the terminal of a person, and can draw a line again."""
-    is_plain = (
-        os.environ.get("NO_COLOR") or os.environ.get("CI") or os.environ.get("TERM", "") in ("", "dumb", "unknown")
-    )
-    return sys.stderr.isatty() and not is_plain
+    """Return whether stderr is the terminal of a person, not of the shell beside it, and can draw a line again."""
+    is_plain = os.environ.get("CI") or not os.environ.get("TERM") or not shows_styles(sys.stderr)
+    return not is_plain and holds_terminal(sys.stderr)

@@ -135,16 +135,17 @@ def test_a_line_that_may_hold_a_secret_is_not_shown(capsys: pytest.CaptureFixtur
     assert "hunter2" not in err
 
 
-def test_a_terminal_gets_the_line_in_colour(home: Path) -> None:
+@pytest.mark.parametrize(("term", "expected"), [("xterm", "\x1b[31m\x1b[1merror[AMP103]"), ("dumb", ": error[AMP103]")])
+def test_a_terminal_gets_the_line_in_colour(home: Path, term: str, expected: str) -> None:
     write("tools: 5\n")
     shown, end = pty.openpty()
     command = [sys.executable, "-m", "amplifier_foundation", "bundle", "validate"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=end, check=False)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=end, check=False, env={**os.environ, "TERM": term})
     os.close(end)
     with os.fdopen(shown, "rb", buffering=0) as terminal:
         err = terminal.read(10_000).decode()
     assert done.returncode == exits.USAGE
-    assert "\x1b[31m\x1b[1merror[AMP103]" in err
+    assert expected in err
     assert "tools: 5" in err
 
 

@@ -82,6 +82,7 @@ def test_a_conversation_is_one_session_with_commands_and_forks(
 
     helped = person.say("/help")
     assert all(f"{name} " in helped for name in ("/fork", "/tree", "/agents", "/cost", "/resume", "/rename", "/quit"))
+    assert helped == person.say("/").replace("/\n", "/help\n", 1)
     assert "no command /tres; did you mean /tree?" in person.say("/tres")
     assert "/tree takes no argument" in person.say("/tree now")
     assert f"{first}  completed  4 turns, 8 messages, " in person.say("/tree")
@@ -135,6 +136,20 @@ def test_pasted_lines_are_one_prompt(tmp_path: Path) -> None:
     os.close(side)
     os.close(other)
     assert shown.endswith(r"'first\nsecond\n third'" + "\r\n")
+
+
+@pytest.mark.parametrize("word", ["exit", "quit", ":q"])
+def test_a_word_that_ends_other_programs_ends_a_conversation(terminals: Any, project: Path, word: str) -> None:
+    person = terminals("run")
+    person.prompted()
+    assert f"You said: {word} now?\n" in person.say(f"{word} now?")
+    person.type("wait for godot\n")
+    person.until("begun godot\n")
+    person.type(f"{word}\n")
+    person.until(r"» /quit \(runs after this turn\)")
+    (project / "go").touch()
+    person.until(r"talk-\w+: 2 turns\.")
+    assert person.ended() == exits.OK
 
 
 @pytest.mark.parametrize("term", ["dumb", "xterm-256color"])
@@ -284,3 +299,9 @@ def test_a_suspended_turn_shows_its_question_again(terminals: Any, project: Path
     person.type("1\n")
     assert person.ended() == exits.OK
     assert (project / "hello.txt").read_text(encoding="utf-8") == "hello"
+
+
+def test_a_dumb_terminal_gets_no_styles(terminals: Any) -> None:
+    person = terminals("run", colour=True)
+    person.prompted()
+    assert "\x1b" not in re.sub(r"\x1b\[\?2004[hl]", "", person.say("hello"))

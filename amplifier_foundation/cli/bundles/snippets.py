@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,8 @@ import click
 
 from amplifier_core.permissions.hidden import replace_unprintable
 from amplifier_core.utils.secrets import redact_text
+
+from ..running.terminal import shows_styles
 
 if TYPE_CHECKING:
     from ...documents.problems import Problem
@@ -37,7 +38,7 @@ def print_problem(problem: Problem, *, with_line: bool) -> None:
 
 
 def _echo(text: str) -> None:
-    click.echo(text, err=True, color=sys.stderr.isatty() and not os.environ.get("NO_COLOR"))
+    click.echo(text, err=True, color=shows_styles(sys.stderr))
 
 
 def snippet(problem: Problem) -> tuple[str, str] | None:

@@ -33,8 +33,10 @@ COMMANDS = {
     "/resume": ("[ID]", "continue another session; without ID: list them"),
     "/continue": ("", "continue the interrupted turn"),
     "/rename": ("NAME", "rename the session"),
-    "/quit": ("", "end the conversation; Ctrl-D does it too"),
+    "/quit": ("", "end the conversation; exit, quit and Ctrl-D do it too"),
 }
+ALIASES = {"exit": "/quit", "quit": "/quit", ":q": "/quit", "/": "/help"}
+"""Whole lines that mean a command: other programs end with them, or list their commands."""
 STEER = "session.steer"
 """The capability of a loop that takes in messages while it runs."""
 LISTED = 10

@@ -22,7 +22,7 @@ from ..output import plural
 from ..trusting import Asking
 from .approving import Approvals
 from .choosing import Chosen, Wanted, choose
-from .commands import COMMANDS, STEER, Commands, Refused, is_command
+from .commands import ALIASES, COMMANDS, STEER, Commands, Refused, is_command
 from .foreground import Foreground, PressedInterrupt
 from .hearing import called_before_end
 from .lines import LineEditor
@@ -177,7 +177,7 @@ class Talk:
                 continue
             pressed, begun = 0, ""
             if prompt.strip():
-                return prompt
+                return ALIASES.get(prompt.strip(), prompt)
         return None
 
     async def _turn(self, conversation: Conversation, prompt: str, approvals: Approvals) -> None:
@@ -244,6 +244,7 @@ class Talk:
         steer: Callable[[str], bool] | None = conversation.session.coordinator.get_capability(STEER)
 
         def take(text: str) -> None:
+            text = ALIASES.get(text, text)
             if steer is None or is_command(text):
                 self._waiting.append(text)
                 self._view.show_typed(text, "runs after this turn")

@@ -21,11 +21,15 @@ def tell(text: str, **style: Any) -> None:
 
 
 def print_line(text: str, **style: Any) -> None:
-    """Print a safe text without secrets on stderr, styled at a terminal unless `NO_COLOR` is set. Raises `OSError`."""
+    """Print a safe text without secrets on stderr, styled where `shows_styles`. Raises `OSError`."""
     text = plain(redact_text(text))
-    colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     # `err=True` would find the stream below the one that keeps a moving part of the screen apart.
-    click.echo(click.style(text, **style) if style and colour else text, file=sys.stderr)
+    click.echo(click.style(text, **style) if style and shows_styles(sys.stderr) else text, file=sys.stderr)
+
+
+def shows_styles(stream: IO[str]) -> bool:
+    """Return whether a stream is a terminal that shows styles: `NO_COLOR` and `TERM=dumb` ask for plain text."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
 def own_terminal() -> str | None:
