@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from amplifier_core.permissions import is_secret
 from amplifier_foundation.paths import data_home
+from amplifier_sandbox.contracts import holds_home
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,7 +105,7 @@ def _check_readable_folder(given: str) -> str:
     path = Path(given).expanduser().resolve()
     if not path.is_dir():
         raise ValueError(f"{path} is not a folder")
-    if Path.home().resolve().is_relative_to(path) or any(is_secret(str(each)) for each in (path, *path.parents)):
+    if holds_home(str(path)) or any(is_secret(str(each)) for each in (path, *path.parents)):
         raise ValueError(f"{path} holds your home folder or secrets; name a folder inside of it")
     own = data_home().resolve()
     if own.is_relative_to(path) or path.is_relative_to(own):
