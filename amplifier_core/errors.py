@@ -278,10 +278,10 @@ class BudgetExceeded(SessionError, RuntimeError):
 
 
 class StoreError(AmplifierError, OSError):
-    """The store cannot perform an operation; `path` names its file."""
+    """The store cannot perform an operation; `path` names its file, `needs_person`: it stays so until a person acts."""
 
-    def __init__(self, path: Path | str, message: str) -> None:
-        self.path = str(path)
+    def __init__(self, path: Path | str, message: str, *, needs_person: bool = False) -> None:
+        self.path, self.needs_person = str(path), needs_person
         super().__init__(f"{path}: {message}")
 
 

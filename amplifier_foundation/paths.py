@@ -28,10 +28,6 @@ _REMOVABLE = ("settings.yaml", "skills", "commands", "cache")
 """What of another user in the data folder may be removed: it is obeyed, and none of the user's work is lost."""
 
 
-class DataFolderOfAnother(StoreUnavailable):
-    """The data folder belongs to another user: another attempt changes nothing."""
-
-
 @contextmanager
 def using_folder(folder: Path) -> Iterator[None]:
     """Have `make_private` refuse to make this folder again when it is gone, while the block runs."""
@@ -186,8 +182,8 @@ def unusable_error(path: Path, error: OSError) -> StoreUnavailable:
             owner = each.stat().st_uid
             if each.is_relative_to(home) and owner != user:
                 why = f"{'it' if each == path else each} belongs to {_user(owner)}"
-                kind = DataFolderOfAnother if path == home and error.errno != EROFS else StoreUnavailable
-                return kind(path, f"cannot be used ({error.strerror}): {why}. {own_remedy(owner)}")
+                told = f"cannot be used ({error.strerror}): {why}. {own_remedy(owner)}"
+                return StoreUnavailable(path, told, needs_person=path == home and error.errno != EROFS)
     return StoreUnavailable(
         path, f"cannot be used ({error.strerror}). Make it writable, or set {_VARIABLE} to a folder that is"
     )

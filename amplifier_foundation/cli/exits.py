@@ -9,7 +9,7 @@ from pathlib import Path
 
 from amplifier_core import descriptors, errors, processes
 
-from ..paths import DataFolderOfAnother, data_home, is_closed, unusable_error
+from ..paths import data_home, is_closed, unusable_error
 
 OK = 0
 FAILED = 1
@@ -38,7 +38,6 @@ MEANINGS: dict[int, str] = {
 }
 
 _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
-    (DataFolderOfAnother, USAGE),
     (errors.StoreUnavailable, TRY_AGAIN),
     (errors.SessionNotFound, NOT_FOUND),
     (errors.BundleNotFoundError, NOT_FOUND),
@@ -72,6 +71,8 @@ def exit_code(error: BaseException) -> int:
         return exit_code(denied)
     if find_full_disk(error) is not None or explain_limit(error) is not None:
         return TRY_AGAIN
+    if isinstance(error, errors.StoreUnavailable) and error.needs_person:
+        return USAGE
     if is_of_provider(error):
         from ..sessions.failures import find_provider_error
 
