@@ -21,6 +21,7 @@ def run_as_child() -> None:
     Where no process can be started, it returns in this one.
     """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)  # a signal of before the fork waits for the child
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else, where it is ignored, nothing is left to reap
     child = 0
     with suppress(OSError):
         child = os.fork()
@@ -32,14 +33,13 @@ def run_as_child() -> None:
 def _watch(child: int) -> int:
     """Hand signals to a child and reap processes; return the child's exit code, as a shell tells it."""
     while True:
-        heard = signal.sigwaitinfo(_HEARD)
-        if heard.si_signo != signal.SIGCHLD:
-            if heard.si_code <= 0 or heard.si_signo not in _FROM_TERMINAL:  # a process has sent it, or it is for one
-                os.kill(child, heard.si_signo)
-            continue
         pid = -1
-        while pid:
+        while pid:  # at first, too: one of before has ended, perhaps, and no signal comes again
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == child:
                 code = os.waitstatus_to_exitcode(status)
                 return code if code >= 0 else 128 - code
+        heard = signal.sigwaitinfo(_HEARD)
+        is_ours = heard.si_code <= 0 or heard.si_signo not in _FROM_TERMINAL  # a process has sent it, or it is for one
+        if is_ours and heard.si_signo != signal.SIGCHLD:
+            os.kill(child, heard.si_signo)

@@ -81,8 +81,11 @@ def test_sigterm_ends_the_first_process_of_a_container(tmp_path: Path, arguments
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")
-def test_the_first_process_of_a_container_reaps_orphans_and_keeps_the_exit_code(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ends", ["before the start", "later"])
+def test_the_first_process_of_a_container_reaps_orphans_and_keeps_the_exit_code(tmp_path: Path, ends: str) -> None:
     with first_process(tmp_path, "run", "--trust", "--bundle", "none.md") as (program, first, orphan):
+        if ends == "later":
+            until(lambda: len(children_of(first)) == 2)
         (tmp_path / "orphan").write_text("")
         until(lambda: orphan not in children_of(first))
         program.communicate(b"hello", PATIENCE)
