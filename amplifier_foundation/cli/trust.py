@@ -139,8 +139,8 @@ def _places_at(ledger: Ledger, target: str) -> list[str]:
 
 
 def _list(*, as_json: bool) -> None:
-    from ..security.trust import address_of, find_problem
-    from ..security.trust_ledger import Ledger
+    from ..security.trust import address_of
+    from ..security.trust_ledger import Ledger, find_problem
 
     ledger, rows = Ledger(), list[dict[str, Any]]()
     for place in ledger.places():

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from amplifier_core.errors import AmplifierError, StoreError
 
 from ..paths import BUNDLE_FILES, data_home, is_mapped, own_remedy, unusable_error
-from .trust import VARIABLE, find_problem, is_checked
+from .trust import VARIABLE, is_checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -60,7 +60,7 @@ def find_all(plugins: Plugins, folder: Path | None = None) -> list[Finding]:
 
 def check_trust() -> Iterator[Finding]:
     """Yield whether trust is asked for, and what has changed since it was given."""
-    from .trust_ledger import Ledger
+    from .trust_ledger import Ledger, find_problem
 
     if not is_checked():
         yield Finding("trust", "weak", f"{VARIABLE}=1: any bundle runs its code unasked", f"unset {VARIABLE}")

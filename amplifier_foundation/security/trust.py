@@ -18,8 +18,8 @@ from amplifier_core.source_files import check_sources
 
 from ..bundle.sources import find_bundle_commands
 from ..paths import BUNDLE_FILES, find_bundle_file
-from .trust_files import find_code, is_below, owner_of, path_of
-from .trust_ledger import Entry, Ledger, TrustUnreadable, changed_files
+from .trust_files import find_code, is_below, path_of
+from .trust_ledger import Entry, Ledger, TrustUnreadable, changed_files, find_problem, find_whole
 from .trust_texts import find_strange_texts
 
 if TYPE_CHECKING:
@@ -100,11 +100,12 @@ def load_trusted(
     roots = tuple(os.path.realpath(each) for each in installed)
     if is_below(place, roots):
         return load_bundle_sync(source, registry=names)
-    if (problem := find_problem(ledger, place)) is not None:
+    trusted = place
+    if (problem := find_problem(ledger, place)) is not None and not (trusted := find_whole(ledger, place)):
         raise NotTrusted(place, problem, inspect_bundle(place, names, roots))
     bundle = load_bundle_sync(source, registry=names)
-    guard = Guard(ledger, (place,), roots)
-    if changed := guard.find_strange(bundle, place):
+    guard = Guard(ledger, (trusted,), roots)
+    if changed := guard.find_strange(bundle, trusted):
         from .trust_content import bundle_content
 
         raise NotTrusted(place, changed, bundle_content(bundle, place, names, roots))
@@ -135,9 +136,8 @@ def find_left_out(source: str, names: Mapping[str, Any], installed: Sequence[str
     from .trust_content import without_fetching
 
     place = path_of(find_bundle(source, names=names))
-    is_trusted = (
-        is_below(place, [os.path.realpath(each) for each in installed]) or find_problem(Ledger(), place) is None
-    )
+    is_trusted = is_below(place, [os.path.realpath(each) for each in installed])
+    is_trusted = is_trusted or find_problem(Ledger(), place) is None or find_whole(Ledger(), place) != ""
     return None if is_trusted else without_fetching(names, [])
 
 
@@ -328,22 +328,6 @@ def target_of(place: str) -> str:
     path = Path(place)
     stands_for_folder = path == find_bundle_file(path.parent) or path.name in (".amplifier", ".mcp.json")
     return address_of(place) or (str(path.parent) if stands_for_folder else place)
-
-
-def find_problem(ledger: Ledger, place: str) -> list[str] | None:
-    """Return None if everything at a place is as it was trusted, else the changed files; [] when it never was."""
-    entry = ledger.find(place)
-    if entry is None or not entry.files:
-        return []
-    changed, fresh = changed_files(entry)
-    changed += [path for folder in entry.folders for path in find_code(folder) if path not in entry.files]
-    if owner_of(place) != entry.uid:
-        changed.append(place)
-    if changed:
-        return changed
-    if fresh.files != entry.files:
-        ledger.refresh(place, fresh)
-    return None
 
 
 def _find_changed_code(entry: Entry, source: Path) -> list[str]:

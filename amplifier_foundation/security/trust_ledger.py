@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from amplifier_core.errors import AmplifierError
 
 from ..paths import data_home, is_mapped, make_private
-from .trust_files import Seen, read_seen, read_stamp
+from .trust_files import Seen, find_code, owner_of, read_seen, read_stamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -217,6 +217,38 @@ def changed_files(entry: Entry) -> tuple[list[str], Entry]:
         if now.digest != seen.digest:
             changed.append(path)
     return changed, Entry(entry.uid, files, entry.folders, entry.since)
+
+
+def find_problem(ledger: Ledger, place: str) -> list[str] | None:
+    """Return None if everything at a place is as it was trusted, else the changed files; [] when it never was."""
+    entry = ledger.find(place)
+    if entry is None or not entry.files:
+        return []
+    changed, fresh = changed_files(entry)
+    changed += [path for folder in entry.folders for path in find_code(folder) if path not in entry.files]
+    if owner_of(place) != entry.uid:
+        changed.append(place)
+    if changed:
+        return changed
+    if fresh.files != entry.files:
+        ledger.refresh(place, fresh)
+    return None
+
+
+def find_whole(ledger: Ledger, file: str) -> str:
+    """Return another place where everything is as it was trusted, a bundle's `file` too; '' without one.
+
+    Such a place is a bundle whose background sessions run that of `file`. Where trust in the file itself was taken
+    back, there is none. Raises `TrustUnreadable`.
+    """
+    own, owner = ledger.find(file), owner_of(file)
+    if own is not None and not own.files:
+        return ""
+    for place in ledger.places():
+        entry = ledger.find(place) if place != file else None
+        if entry is not None and file in entry.files and entry.uid == owner and find_problem(ledger, place) is None:
+            return place
+    return ""
 
 
 def _dump(entry: Entry) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from ..paths import find_upward
-from .trust import NotTrusted, find_problem, is_checked
+from .trust import NotTrusted, is_checked
 from .trust_content import Content, list_options
 from .trust_files import owner_of, path_of, read_seen
-from .trust_ledger import Ledger, changed_files
+from .trust_ledger import Ledger, changed_files, find_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

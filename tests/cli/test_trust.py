@@ -165,6 +165,34 @@ def test_what_is_included_and_what_background_sessions_run_belongs_to_it(
     assert said(capsys, "run", "hello")[0] == exits.OK
 
 
+def test_what_a_background_session_runs_is_trusted_with_its_bundle_for_every_command(
+    stranger: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worker, code = stranger / "worker.md", stranger / "worker.py"
+    worker.write_text(BUNDLE.format(say="worked").replace("./own.py", "./worker.py"))
+    code.write_text(OWN.format(text="worker"))
+    bundle = stranger / "bundle.md"
+    bundle.write_text(
+        bundle.read_text().replace("hooks:", "background_sessions: [{name: w, bundle: ./worker.md}]\nhooks:", 1)
+    )
+    run = ("run", "-b", "worker.md", "hello")
+    assert said(capsys, *run)[0] == exits.WAITING
+    invoke(["trust", "-y"])
+    assert said(capsys, *run)[:2] == (exits.OK, "worked\n")
+    assert said(capsys, "run", "--resume", "last", "and?")[:2] == (exits.OK, "worked\n")
+    for file in (worker, code):
+        before = file.read_text()
+        file.write_text(before + "\n")
+        assert said(capsys, *run)[0] == exits.WAITING
+        file.write_text(before)
+    invoke(["trust", "-y", "worker.md"])
+    worker.write_text(worker.read_text() + "More.\n")
+    invoke(["trust", "-y"])
+    assert said(capsys, *run)[0] == exits.OK, "the newer answer was for this content"
+    invoke(["untrust", "worker.md"])
+    assert said(capsys, *run)[0] == exits.WAITING
+
+
 def test_a_trusted_folder_trusts_none_below_it_and_none_that_looks_like_it(
     stranger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,9 +17,9 @@ from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore
 from amplifier_foundation import load_bundle
 from amplifier_foundation.security import NotTrusted, load_trusted, trust, trust_files, trust_ledger
-from amplifier_foundation.security.trust import find_problem, inspect_bundle, trust_content
+from amplifier_foundation.security.trust import inspect_bundle, trust_content
 from amplifier_foundation.security.trust_files import Seen, find_code, path_of, read_seen
-from amplifier_foundation.security.trust_ledger import MAX_TEXTS, Entry, Ledger
+from amplifier_foundation.security.trust_ledger import MAX_TEXTS, Entry, Ledger, find_problem
 from amplifier_foundation.spawning.conversation import converse
 
 BUNDLE = """---
