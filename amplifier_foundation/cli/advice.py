@@ -21,6 +21,10 @@ def with_advice(error: errors.AmplifierError) -> str:
         from ..sessions.failures import advise_on_providers
 
         return f"{error}. {advise_on_providers(error)}"
+    from ..flows.errors import INVALID, FlowError
+
+    if isinstance(error, FlowError) and error.code == INVALID:
+        return str(error).removeprefix(f"{INVALID}: ")  # the code is for programs
     for kind, advice in _BY_ERROR:
         if isinstance(error, kind):
             return f"{error}. {advice.format_map(vars(error))}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from amplifier_core.durations import seconds_of
-from amplifier_core.errors import SessionConflict, SessionNotFound
+from amplifier_core.errors import SessionConflict
 
 from ..cli import Verbs, exits
 from ..documents.safe_text import one_line, plain
@@ -30,7 +30,7 @@ from .app import (
     use_store,
 )
 from .completing import complete_flows, complete_runs
-from .flow_answers import answer_at, find_run, tell_waiting
+from .flow_answers import RunNotFound, answer_at, find_run, tell_waiting
 from .loops import run_in_loop
 from .output import print_json, print_table, timestamp
 from .own_stdout import divert_stdout
@@ -331,7 +331,7 @@ async def _find_run_if_any(store: SessionStore, text: str) -> SessionRecord | No
     """Return the run with this id; None: the text is the name of a workflow."""
     try:
         return await find_run(store, text)
-    except (SessionNotFound, SessionConflict):
+    except (RunNotFound, SessionConflict):
         return None
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from amplifier_core.errors import SessionConflict
+from amplifier_core.errors import AmplifierError, SessionConflict, SessionNotFound
 from amplifier_core.utils.command_secrets import redact_commands
 
 from ..documents.safe_text import one_line, plain
@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 
 PATIENCE = 10.0
 """Seconds until `cancel` no longer waits for the end of a run."""
+
+
+class RunNotFound(AmplifierError, LookupError):
+    """No run of a workflow has this id."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"{text}. See: amplifier flow list")
 
 
 @click.command(epilog="Example: amplifier flow approve last")
@@ -175,17 +182,18 @@ def describe(question: Approval) -> str:
 
 
 async def find_run(store: SessionStore, run_id: str) -> SessionRecord:
-    """Return the record of a run by its id, or the beginning of it, or `last`. Raises `SessionNotFound`."""
-    from amplifier_core.errors import SessionNotFound
-
+    """Return the record of a run by its id, or the beginning of it, or `last`. Raises `RunNotFound`."""
     from ..sessions.runs import is_run
 
     if run_id == LAST:
         runs = await list_runs(store, projects_here(), limit=1)
         if not runs:
-            raise SessionNotFound(LAST)
+            raise RunNotFound("no workflow has run in this folder")
         return runs[0]
-    record = await find_session(store, run_id)
+    try:
+        record = await find_session(store, run_id)
+    except SessionNotFound:
+        raise RunNotFound(f"no run '{run_id}'") from None
     if not is_run(record):
-        raise SessionNotFound(run_id)
+        raise RunNotFound(f"'{run_id}' is a session, and no run of a workflow")
     return record

@@ -49,3 +49,10 @@ class FlowError(AmplifierError, ValueError):
     def from_dict(cls, data: dict[str, Any]) -> FlowError:
         """Read the output of `to_dict`."""
         return cls(data.get("code", FAILED), data.get("message", ""), data.get("task", ""), data.get("source", ""))
+
+
+class UnknownWorkflow(FlowError, LookupError):
+    """A bundle has no workflow of this name, or none at all."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(INVALID, message)

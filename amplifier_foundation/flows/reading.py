@@ -26,7 +26,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from amplifier_core.durations import seconds_of
 
 from ..bundle.budget_config import BudgetConfig
-from .errors import INVALID, FlowError
+from .errors import INVALID, FlowError, UnknownWorkflow
 from .graph import Graph
 from .tasks import Approval, Branch, ForEach, Loop, Parallel, RetryPolicy, Sequence, Task, Workflow
 
@@ -162,11 +162,11 @@ _FORMS: dict[str, type[Form]] = {
 
 
 def find_workflow(bundle: Bundle, name: str | None = None) -> Workflow:
-    """Return a checked workflow of a bundle by its name; None: its only one. Raises `FlowError`."""
+    """Return a checked workflow of a bundle by its name; None: its only one. Raises `FlowError`, `UnknownWorkflow`."""
     section = bundle.workflows
     known = list(section) if isinstance(section, dict) else []
     if not known:
-        raise FlowError(INVALID, f"the bundle {bundle.name} declares no workflows")
+        raise UnknownWorkflow(f"the bundle {bundle.name} declares no workflows")
     if name is None and len(known) > 1:
         raise FlowError(INVALID, f"the bundle has several workflows; name one of {', '.join(known)}")
     chosen = known[0] if name is None else name
@@ -175,7 +175,7 @@ def find_workflow(bundle: Bundle, name: str | None = None) -> Workflow:
 
         close = get_close_matches(chosen, known, n=1)
         hint = f"did you mean '{close[0]}'?" if close else f"it has {', '.join(known)}"
-        raise FlowError(INVALID, f"the bundle has no workflow '{chosen}'; {hint}")
+        raise UnknownWorkflow(f"the bundle {bundle.name} has no workflow '{chosen}'; {hint}")
     return read_workflow(str(chosen), section[chosen])
 
 

@@ -77,6 +77,8 @@ def describe_failure(error: BaseException, session: AmplifierSession | None = No
 
 def advise_on_providers(error: NoProviderMounted) -> str:
     """Return what helps where no provider was mounted; a check of the bundle does not run the code that failed."""
+    if not error.causes and not error.lacks_key:
+        return "Add one under 'providers' of the bundle, or to a turn with: amplifier run --provider NAME"
     remedy = "See: amplifier bundle validate"
     if error.causes and not error.lacks_key:
         return f"{remedy}. If it finds nothing, correct the provider's 'config' in the bundle, or update its package"

@@ -343,7 +343,7 @@ def test_a_mistake_is_said_with_its_place(
 
 def test_a_workflow_or_run_that_is_not_there_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(folder, chain())
-    assert invoke(["flow", "run", "chian"]) == exits.USAGE
+    assert invoke(["flow", "run", "chian"]) == exits.NOT_FOUND
     assert "did you mean 'chain'?" in capsys.readouterr().err
     assert invoke(["flow", "show", "abcd"]) == exits.NOT_FOUND
 
@@ -563,3 +563,23 @@ def test_a_null_is_called_null_in_a_prompt_as_on_the_display(folder: Path, capsy
     write(folder, ["{id: a, value: null}", '{id: b, agent: self, prompt: "uses {a}", deps: a}'])
     assert invoke(["flow", "run"]) == exits.OK
     assert capsys.readouterr().out == "a: null\nb: You said: uses null\n"
+
+
+def test_runs_and_workflows_that_are_not_there_are_told_as_such(
+    project: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(*arguments: str) -> tuple[int, str]:
+        capsys.readouterr()
+        return invoke(["flow", *arguments]), capsys.readouterr().err
+
+    none = "amplifier: no workflow has run in this folder. See: amplifier flow list\n"
+    for verb in ("show", "approve", "cancel", "deny", "resume"):
+        assert told(verb, "last") == (exits.NOT_FOUND, none)
+    assert told("fork", "last", "--at", "one") == (exits.NOT_FOUND, none)
+    assert told("show", "nope-1") == (exits.NOT_FOUND, "amplifier: no run 'nope-1'. See: amplifier flow list\n")
+    tasks = "steps: [{id: one, prompt: hi, agent: a}]"
+    workflows = f"workflows: {{one: {{{tasks}}}, two: {{{tasks}}}}}"
+    (project / "bundle.md").write_text(f"---\nbundle: {{name: b}}\n{workflows}\n---\n")
+    missing = "amplifier: the bundle b has no workflow 'onne'; did you mean 'one'?\n"
+    assert told("run", "onne") == (exits.NOT_FOUND, missing)
+    assert told("run") == (exits.USAGE, "amplifier: the bundle has several workflows; name one of one, two\n")

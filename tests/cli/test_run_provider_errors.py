@@ -115,3 +115,12 @@ def test_a_provider_whose_mount_fails_is_told_with_its_class_and_what_helps(
         f"amplifier: No providers mounted (provider-mods: {cause}). See: amplifier bundle validate. "
         "If it finds nothing, correct the provider's 'config' in the bundle, or update its package"
     )
+
+
+def test_a_bundle_without_a_provider_says_where_one_is_named(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    (project / "bundle.md").write_text("---\nbundle: {name: b}\n---\n", encoding="utf-8")
+    assert invoke(["run", "hello"]) == exits.FAILED
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "amplifier: No providers mounted. Add one under 'providers' of the bundle, or to a turn with: "
+        "amplifier run --provider NAME"
+    )
