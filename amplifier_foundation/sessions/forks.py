@@ -37,6 +37,10 @@ SHORT = 32
 """Messages of a history whose turns are counted while the session runs: its record lacks the running turn."""
 
 
+class PointNotFound(SessionError, LookupError):
+    """The history of a session has no such turn or message."""
+
+
 @frozen
 class ForkPlace:
     """The point of a fork: after `at` messages and `turns` turns."""
@@ -65,7 +69,7 @@ async def fork_stored(
     The fork has the source's bundle, config and working folder and resumes as the source would. Tool calls in flight at
     that point are left out (`remove`), recorded as interrupted (`complete`) or refused (`error`). The prompt of a turn
     that runs, or waits for a person, is left out until something settled follows it: the source answers it, and its
-    fork would do that a second time. Raises `SessionError` for a point outside the history, `SessionConflict` for
+    fork would do that a second time. Raises `PointNotFound` for a point outside the history, `SessionConflict` for
     refused calls, `ForkRefused`, and `ValueError` for unknown `orphans`.
     """
     place = await fork_place(store, source, turn=turn, message=message, orphans=orphans)
@@ -92,7 +96,7 @@ async def fork_place(
     try:
         at = end_of_turn(messages, turn) if turn is not None else _check_message(source, messages, message or 0)
     except ValueError as error:
-        raise SessionError(source.session_id, f"session '{source.session_id}' cannot be forked: {error}") from error
+        raise PointNotFound(source.session_id, f"session '{source.session_id}' cannot be forked: {error}") from error
     place = _settle(source, messages[:at], 0, len(turn_starts(messages[:at])), orphans)
     if not answers:
         return place

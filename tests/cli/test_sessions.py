@@ -217,7 +217,7 @@ def test_a_fork_is_made_now_at_a_turn_or_at_a_message(
 @pytest.mark.parametrize("point", ["@3", "@m6", "@m0", "@0"])
 def test_a_point_there_is_not_is_told_with_those_there_are(point: str, project: Path, told: Told) -> None:
     code, out, err = told("session", "fork", stored("source", IN_FLIGHT) + point)
-    assert (code, out) == (exits.FAILED, "")
+    assert (code, out) == (exits.NOT_FOUND, "")
     assert "out of range. Valid range: " + ("m1-m5" if "m" in point else "1-2") in err
 
 

@@ -86,7 +86,10 @@ def _contradictions(config: PageConfig) -> Iterator[tuple[str, str]]:
     if config.is_loopback:
         return
     if not config.password:
-        yield "password", f"other machines can reach {config.host}; give a password, or listen at 127.0.0.1"
+        yield (
+            "password",
+            f"other machines can reach {config.host}; give a password (--password-env NAME), or listen at 127.0.0.1",
+        )
     if not config.tls_cert and not config.insecure:
         remedy = "give tls_cert and tls_key, or say insecure where something else encrypts"
         yield (

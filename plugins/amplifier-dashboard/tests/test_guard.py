@@ -294,7 +294,7 @@ def test_without_a_password_no_password_lets_in(served: Served) -> None:
 @pytest.mark.parametrize(
     ("config", "key"),
     [
-        ({"host": "0.0.0.0"}, "password"),
+        ({"host": "0.0.0.0"}, "password: .*--password-env NAME"),
         ({"host": "192.0.2.1", "password": "p"}, "tls_cert"),
         ({"host": "0.0.0.0", "password": "p", "insecure": True}, "names"),
         ({"host": "example.org"}, "host"),
