@@ -44,7 +44,7 @@ _COMMANDS = {
     "init": ("init:init", "Write a first bundle.md, with the provider found here."),
     "logs": ("logs:logs", "Show the events of background sessions."),
     "pause": ("lifecycle:pause", "Pause a background session: its events wait."),
-    "permission": ("permission:permission", "Explain and list the permissions of tool calls."),
+    "permission": ("permission:permission", "Test and list the permissions of tool calls."),
     "plugin": ("plugins:plugin", "Write, check, list and pin plugins and modules."),
     "provider": ("provider:provider", "List and test providers, and list their models."),
     "ps": ("ps:ps", "List background sessions and their queues."),

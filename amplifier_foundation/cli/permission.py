@@ -40,7 +40,7 @@ _CODES = {"allow": exits.OK, "ask": exits.WAITING, "deny": exits.FAILED}
 
 @click.group()
 def permission() -> None:
-    """Explain and list the permissions of tool calls."""
+    """Test and list the permissions of tool calls."""
 
 
 @permission.command(epilog="Example: amplifier permission test 'write_file(.git/config)'")
