@@ -192,7 +192,7 @@ def _is_plain(finder: object) -> bool:
 
 @lru_cache(maxsize=8)
 def _find_all(stamps: tuple[_Stamp, ...]) -> tuple[tuple[importlib_metadata.EntryPoint, str], ...]:
-    """Return all entry points, each with the folder about its distribution, or "" if that is unknown.
+    """Return all entry points, each with the folder about its distribution, or "" for an unknown one.
 
     A scan reads a file of every distribution, and a bundle asks for each of its modules. Of two folders about one
     distribution the first counts, as for an import. One that cannot be read offers nothing.

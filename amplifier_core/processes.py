@@ -13,7 +13,7 @@ _STARTING = ("multiprocessing", "subprocess")
 
 
 def lacks_processes(error: BaseException) -> bool:
-    """Return whether an error says that the system starts no more threads or processes.
+    """Return whether an error tells of a system without room for another thread or process.
 
     A process that failed so tells it in words alone. `EAGAIN` says it where a process is started; elsewhere it is that
     of a lock or a socket.

@@ -1,4 +1,4 @@
-"""Find the files of the Python that runs this program: what is written there, it imports, outside of every sandbox.
+"""Find the files of the running Python: it imports each change of them, outside of every sandbox.
 
 The folder of an editable install is not among them: it is the person's work.
 """
@@ -26,7 +26,7 @@ def is_own_python(path: str, folder: str) -> bool:
 
 @lru_cache(maxsize=64)
 def find_own_python(folder: str) -> tuple[str, ...]:
-    """Return the paths, with links followed, that sessions in `folder` do not write; none of them holds the folder.
+    """Return the paths, with links followed, closed to writes of sessions in `folder`; none of them holds the folder.
 
     An environment inside of the folder counts as a whole. Elsewhere, the modules and the programs of one count.
     """

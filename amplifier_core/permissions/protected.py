@@ -51,7 +51,7 @@ _SECRET_NAME = (
 
 
 class _Names:
-    """Files and folders by their names; a folder stands for all that is in it."""
+    """Files and folders by their names; a folder stands for everything in it."""
 
     def __init__(self, spelled: Mapping[str, str]) -> None:
         whats = {each: what for what, names in spelled.items() for each in names.split()}

@@ -1,4 +1,4 @@
-"""Find the files that a shell command runs or reads: what it runs is more than its own text.
+"""Find the files of a shell command, run or read by it: it is more than its own text.
 
 Each word of the command counts that names a file, in the working folder or in a folder that another word names; so do
 the files that fit its patterns, the modules of `-m`, and the files that programs such as `make` obey.
@@ -41,7 +41,7 @@ _RUNS_VALUES = (  # `sh $f`, `. sub/$f`, `| sh`, `-exec sh {}`; and a variable i
     rf"""(?:^|[ ;&|(`'"/])(?:(?:{_INTERPRETER})(?: -[\w-]+)* {_VALUE}|(?:{_PROGRAM})(?: -[\w-]*)* ?(?:$|[;&|)]))"""
     rf"|(?:^|[;&|(`] ?|(?:\b(?:do|then|else|exec|eval|command|time|env)|-exec) ){_VALUE}"
 )
-"""A command in one line that runs the files which others of its words, or patterns, name."""
+"""A command in one line with an interpreter for the files of its other words, or patterns."""
 _UNKNOWN = (
     r"[$`{]|[<>]\(|\S\[|\[\S|\b(?:xargs|parallel|eval|find|fd|curl|wget)\b"
     r"|\|&?\s*(?:\S*/)?(?:(?:ba|da|z|k)?sh|python[0-9.]*|perl|ruby|node|php)\b"
@@ -168,7 +168,7 @@ def _is_pattern(word: str) -> bool:
 
 
 def _is_expandable(word: str) -> bool:
-    """Return whether a word is no pattern, or one that is quickly compared with few names."""
+    """Return whether a word is no pattern, or one for a quick comparison with few names."""
     is_quick = word[:1] not in ("/", "~") and ".." not in word and "**" not in word
     return not _is_pattern(word) or (is_quick and len(re.findall(r"[*?]", word)) < 4)
 
@@ -182,7 +182,7 @@ def _expand(word: str, folder: Path) -> list[str]:
 
 
 def _find_folders(folder: str, words: Iterable[str]) -> list[str]:
-    """Return the folder itself, "", and those that words name."""
+    """Return the folder itself, "", and those named by words."""
     return ["", *(each for each in dict.fromkeys(words) if _is_folder(folder, each))]
 
 

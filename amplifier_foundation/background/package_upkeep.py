@@ -1,4 +1,4 @@
-"""Notice packages that change under `amplifier up`: what is imported from then on may not fit what is running."""
+"""Notice changes of packages under `amplifier up`: later imports may not fit the running code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from amplifier_core.clock import Clock
 
 PACKAGES = "packages"
-"""The component of a status that has the problem."""
+"""The component with the problem."""
 LOOK_EVERY = 60.0
 """Seconds."""
 

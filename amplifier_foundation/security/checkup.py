@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 State = Literal["ok", "weak", "off"]
 """`weak` should be mended; `off` is a protection that is not in use."""
 PROXY_ANSWERS = 2.0
-"""Seconds that a proxy has to accept a connection."""
+"""Seconds for a proxy to accept a connection."""
 LEAST_FREE = 16 * 1024 * 1024
 """Bytes: with fewer, a disk counts as full."""
 
