@@ -39,6 +39,9 @@ _LOCK = Lock()
 _REPLACED = "~"
 """The start of the name of what pip replaces; it stays behind where pip is killed, and counts for nothing."""
 
+_HEADERS = ("METADATA", "PKG-INFO")
+"""The files with the name and the version of a distribution."""
+
 _Stamp: TypeAlias = "tuple[str, int, int]"
 """A path with its time of change and its size."""
 
@@ -132,7 +135,7 @@ def _describe(folders: tuple[str, ...], stamps: tuple[_Stamp, ...]) -> str:
     """Return the state of the files about distributions; those without entry points have only a place."""
     offers = [_stamp(f"{folder}/entry_points.txt") for folder in folders]
     owners = [path.removesuffix("entry_points.txt") for path, time, _ in offers if time]
-    return repr((offers, [_stamp(owner + name) for owner in owners for name in ("METADATA", "PKG-INFO")]))
+    return repr((offers, [_stamp(owner + name) for owner in owners for name in _HEADERS]))
 
 
 def _read(values: Any) -> tuple[EntryPoint, ...] | None:
@@ -205,7 +208,12 @@ def _find_all(stamps: tuple[_Stamp, ...]) -> tuple[tuple[importlib_metadata.Entr
     if folders is None:
         return tuple((entry, "") for entry in entry_points())
     found: list[tuple[importlib_metadata.EntryPoint, str]] = []
-    for folder in reversed({_split(folder)[0]: folder for folder in reversed(folders)}.values()):
+    about: dict[str, str] = {}
+    for folder in folders:
+        kept = about.setdefault(_split(folder)[0], folder)
+        if kept != folder and not any(_stamp(f"{kept}/{name}")[1] for name in _HEADERS):  # half removed
+            about[_split(folder)[0]] = folder
+    for folder in about.values():
         try:
             found += ((entry, folder) for entry in PathDistribution(Path(folder)).entry_points)
         except ValueError as error:  # of the encoding, or of the file's own rules

@@ -5,21 +5,26 @@ from __future__ import annotations
 import errno
 import os
 
+from .errors import SessionProcessEnded
+
 REMEDY = "End other processes, or raise the limits: ulimit -u, ulimit -v, or those of the container"
 NO_PROCESS = f"no thread or process can be started. {REMEDY}"
 """What people are told of it."""
-_WORDS = ("can't start new thread", f"cannot be started: {os.strerror(errno.EAGAIN)}")
+_NO_THREAD = "can't start new thread"
+_NOT_STARTED = f"cannot be started: {os.strerror(errno.EAGAIN)}"
 _STARTING = ("multiprocessing", "subprocess")
 
 
 def lacks_processes(error: BaseException) -> bool:
     """Return whether an error tells of a system without room for another thread or process.
 
-    A process that failed so tells it in words alone. `EAGAIN` says it where a process is started; elsewhere it is that
-    of a lock or a socket.
+    Python has no class for it, and the end of a session's process has words alone; the same words in the text of a
+    service say nothing. `EAGAIN` says it where a process is started; elsewhere it is that of a lock or a socket.
     """
-    if any(words in str(error) for words in _WORDS):
-        return True
+    if type(error) is RuntimeError:
+        return str(error) == _NO_THREAD
+    if isinstance(error, SessionProcessEnded):
+        return error.cause.endswith((_NO_THREAD, _NOT_STARTED))
     if not isinstance(error, OSError) or error.errno != errno.EAGAIN or (trace := error.__traceback__) is None:
         return False
     while trace.tb_next is not None:

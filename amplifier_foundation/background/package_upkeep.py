@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from amplifier_core.clock import Clock
+
+logger = logging.getLogger(__name__)
 
 PACKAGES = "packages"
 """The component with the problem."""
@@ -35,7 +38,11 @@ async def looking_at_packages(clock: Clock, report: Callable[[str], None]) -> As
 async def _look_regularly(begun: Mapping[str, str], clock: Clock, report: Callable[[str], None]) -> None:
     while True:
         await clock.sleep(LOOK_EVERY)
-        now = await asyncio.to_thread(_versions)
+        try:
+            now = await asyncio.to_thread(_versions)
+        except (OSError, RuntimeError) as error:
+            logger.warning("the installed packages could not be looked at: %s", error)
+            continue
         changes = [
             f"{name} {version} is {now[name]} now" if name in now else f"{name} {version} is gone"
             for name, version in sorted(begun.items())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from amplifier_core.errors import AmplifierError, StoreError
 
-from ..paths import BUNDLE_FILES, data_home, is_mapped, own_remedy, unusable_error
+from ..paths import BUNDLE_FILES, data_home, find_home, is_mapped, own_remedy, unusable_error
 from .trust import VARIABLE, is_checked
 
 if TYPE_CHECKING:
@@ -189,8 +189,9 @@ def check_files(folder: Path) -> Iterator[Finding]:
         return
     except OSError:
         pass  # it is not made yet
-    top = folder.resolve()
-    if top in home.resolve().parents and not Path.home().resolve().is_relative_to(top):  # no command runs in a home
+    top, person = folder.resolve(), find_home()
+    holds_home = person is not None and person.resolve().is_relative_to(top)  # no command runs there
+    if top in home.resolve().parents and not holds_home:
         fact = f"{home} lies in {folder}: tools without a sandbox run beside it, and no command runs under Landlock"
         yield Finding("files", "weak", fact, "move it to a folder outside, and set AMPLIFIER_HOME")
     private = [home, *sorted(each for each in home.glob("*") if each.is_file())] if home.is_dir() else []

@@ -108,3 +108,10 @@ def test_the_owners_of_entry_points_are_found_without_the_standard_library_s_par
     dists, heavy = done.stdout.splitlines()
     assert "amplifier" in dists
     assert heavy == ""
+
+
+def test_a_half_removed_version_hides_no_whole_one(site: Site) -> None:
+    (site.folder / "dist_one-0.9.dist-info").mkdir()
+    site.install("dist-one", {GROUP: {"alpha": "dist_one"}}, {})
+    [entry] = find_entry_points(GROUP)
+    assert entry.dist == Distribution("dist-one", "1.0")

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from amplifier_core.errors import SessionProcessEnded
 from amplifier_core.processes import lacks_processes
 
 FORK = """
 import os, resource, subprocess
+from amplifier_core.errors import SessionProcessEnded
 from amplifier_core.processes import lacks_processes
 if os.getuid() == 0:
     os.setuid(54_321)  # no limit is root's
@@ -30,6 +32,20 @@ except OSError as error:
 def test_a_process_that_cannot_be_started_is_a_lack_of_processes() -> None:
     done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "is_lack"),
+    [
+        (RuntimeError("can't start new thread"), True),
+        (SessionProcessEnded("s", f"cannot be started: {os.strerror(errno.EAGAIN)}"), True),
+        (ValueError("the server said: RuntimeError: can't start new thread"), False),
+        (RuntimeError("500: can't start new thread"), False),
+        (FileNotFoundError("can't start new thread.md"), False),
+    ],
+)
+def test_the_words_of_others_are_no_lack_of_processes(error: Exception, is_lack: bool) -> None:
+    assert lacks_processes(error) is is_lack
 
 
 def test_a_lock_that_another_one_holds_is_no_lack_of_processes(tmp_path: Path) -> None:

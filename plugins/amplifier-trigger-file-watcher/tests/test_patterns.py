@@ -72,6 +72,8 @@ def test_a_folder_is_taken_back_after_the_files_in_it() -> None:
 def test_what_tools_and_editors_write_for_themselves_is_ignored() -> None:
     ignored = Patterns(DEFAULT_IGNORES)
     noise = [".git/index", "x/.git/HEAD", "node_modules/a/b.js", "a/__pycache__/m.pyc", "m.pyc", ".m.py.swp", "m.py~"]
-    noise += ["4913", ".#m.py", "#m.py#", ".venv/bin/python", "a/.DS_Store"]
+    noise += ["4913", ".#m.py", "#m.py#", ".venv/bin/python", "a/.DS_Store", "..2026_11_29_12_00_02.123/a.txt"]
     assert [path for path in noise if not ignored.match(path)] == []
-    assert [path for path in ("m.py", ".gitignore", "git/x", "src/venv.py", ".env") if ignored.match(path)] == []
+    assert [
+        path for path in ("m.py", ".gitignore", "git/x", "src/venv.py", ".env", "..notes/a.md") if ignored.match(path)
+    ] == []

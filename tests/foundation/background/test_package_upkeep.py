@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -49,3 +50,19 @@ async def test_a_package_that_is_upgraded_or_removed_is_told_until_it_is_back(
         install(tmp_path, "weather", "1.0")
         install(tmp_path, "rain", "1.0")
         assert await look(clock, reported) == ""
+
+
+async def test_a_look_that_fails_is_not_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, reported = VirtualClock(), list[str]()
+    async with looking_at_packages(clock, reported.append):
+        await clock.until_sleeping()
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", lack_thread)
+            await clock.advance(LOOK_EVERY)
+            await clock.until_sleeping()
+        assert reported == []
+        assert await look(clock, reported) == ""
+
+
+def lack_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
