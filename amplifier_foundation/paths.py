@@ -53,8 +53,9 @@ def data_home() -> Path:
             return found
     except RuntimeError:
         pass
-    why = "is in the home folder, and this user has none: HOME is not set"
-    raise StoreUnavailable(chosen or "the data folder", f"{why}. Set {_VARIABLE} to an absolute path")
+    why = f"{'is' if chosen else 'would be'} in the home folder, and this user has none: HOME is not set"
+    remedy = f"Set {_VARIABLE} to an absolute path"
+    raise StoreUnavailable(chosen or "the data folder", f"{why}. {remedy}", needs_person=True)
 
 
 def find_home() -> Path | None:

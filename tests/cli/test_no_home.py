@@ -82,5 +82,5 @@ def test_a_service_without_a_home_folder_is_refused(project: Path, home: Path) -
 def test_without_any_place_for_the_data_folder_its_variable_is_named(command: str, project: Path) -> None:
     done = invoke_unknown(command, home=None)
     assert "this user has none: HOME is not set. Set AMPLIFIER_HOME to an absolute path" in done.stderr
-    assert done.stdout == f"{command} {exits.TRY_AGAIN}\n"
+    assert done.stdout == f"{command} {exits.USAGE}\n"
     assert list(project.iterdir()) == []
