@@ -13,6 +13,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Protocol
 
     import importlib_metadata
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 
 _LOCK = Lock()
+_ABOUT = (".dist-info", ".egg-info", ".egg")
+"""The ends of the names of files and folders about distributions."""
 _REPLACED = "~"
 """The start of the name of what pip replaces; it stays behind where pip is killed, and counts for nothing."""
 
@@ -175,11 +178,13 @@ def _list_distributions(stamps: tuple[_Stamp, ...]) -> tuple[str, ...] | None:
     """
     if any(hasattr(finder, "find_distributions") for finder in sys.meta_path if not _is_plain(finder)):
         return None
+    if any(path.endswith(".egg") for path, _, _ in stamps):
+        return None
     found: list[str] = []
     for path, _, _ in stamps:
         try:
             with os.scandir(path) as entries:
-                names = (entry for entry in entries if entry.name.endswith(("-info", ".egg")))
+                names = (entry for entry in entries if entry.name.lower().endswith(_ABOUT))
                 found += sorted(entry.path for entry in names if not entry.name.startswith(_REPLACED))
         except NotADirectoryError:
             return None
@@ -202,26 +207,33 @@ def _find_all(stamps: tuple[_Stamp, ...]) -> tuple[tuple[importlib_metadata.Entr
     """
     from pathlib import Path
 
-    from importlib_metadata import PathDistribution, entry_points
+    from importlib_metadata import PathDistribution, distributions
 
     folders = _list_distributions(stamps)
     if folders is None:
-        return tuple((entry, "") for entry in entry_points())
-    found: list[tuple[importlib_metadata.EntryPoint, str]] = []
+        read = ((each, _read_entries(each, "")) for each in distributions())
+        first = {each.name: entries for each, entries in reversed([pair for pair in read if pair[1]])}
+        return tuple((entry, "") for entries in first.values() for entry in entries)
     about: dict[str, str] = {}
     for folder in folders:
         kept = about.setdefault(_split(folder)[0], folder)
         if kept != folder and not any(_stamp(f"{kept}/{name}")[1] for name in _HEADERS):  # half removed
             about[_split(folder)[0]] = folder
-    for folder in about.values():
-        try:
-            found += ((entry, folder) for entry in PathDistribution(Path(folder)).entry_points)
-        except ValueError as error:  # of the encoding, or of the file's own rules
-            if _has_heading(b"[amplifier", folder):
-                import logging
+    about_all = ((PathDistribution(Path(folder)), folder) for folder in about.values())
+    return tuple((entry, folder) for each, folder in about_all for entry in _read_entries(each, folder))
 
-                logging.getLogger(__name__).warning("%s cannot be read (%s): install its package anew", folder, error)
-    return tuple(found)
+
+def _read_entries(found: Any, folder: str) -> Collection[importlib_metadata.EntryPoint]:
+    """Return the entry points of a distribution; none of one whose file cannot be read, as after a full disk."""
+    try:
+        entries: importlib_metadata.EntryPoints = found.entry_points
+        return entries
+    except (ValueError, TypeError, OSError) as error:  # of the encoding, of the file's own rules, of a link
+        if folder and _has_heading(b"[amplifier", folder):
+            import logging
+
+            logging.getLogger(__name__).warning("%s cannot be read (%s): install its package anew", folder, error)
+        return ()
 
 
 def _split(folder: str) -> tuple[str, str]:

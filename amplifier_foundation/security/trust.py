@@ -100,8 +100,12 @@ def load_trusted(
     roots = tuple(os.path.realpath(each) for each in installed)
     if is_below(place, roots):
         return load_bundle_sync(source, registry=names)
-    trusted = place
-    if (problem := find_problem(ledger, place)) is not None and not (trusted := find_whole(ledger, place)):
+    problem, trusted = find_problem(ledger, place), place
+    if problem is not None:
+        from .trust_content import runs_bundle
+
+        trusted = find_whole(ledger, place, partial(runs_bundle, names))
+    if problem is not None and not trusted:
         raise NotTrusted(place, problem, inspect_bundle(place, names, roots))
     bundle = load_bundle_sync(source, registry=names)
     guard = Guard(ledger, (trusted,), roots)
@@ -133,11 +137,12 @@ def find_left_out(source: str, names: Mapping[str, Any], installed: Sequence[str
     if not is_checked():
         return None
     from ..bundle.references import find_bundle
-    from .trust_content import without_fetching
+    from .trust_content import runs_bundle, without_fetching
 
     place = path_of(find_bundle(source, names=names))
     is_trusted = is_below(place, [os.path.realpath(each) for each in installed])
-    is_trusted = is_trusted or find_problem(Ledger(), place) is None or find_whole(Ledger(), place) != ""
+    is_trusted = is_trusted or find_problem(Ledger(), place) is None
+    is_trusted = is_trusted or find_whole(Ledger(), place, partial(runs_bundle, names)) != ""
     return None if is_trusted else without_fetching(names, [])
 
 

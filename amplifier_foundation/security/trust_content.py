@@ -154,6 +154,17 @@ def _read_workers(bundle: Bundle, names: Mapping[str, Any], unfetched: list[str]
             )
 
 
+def runs_bundle(names: Mapping[str, Any], place: str, file: str) -> bool:
+    """Return whether a background session of the bundle at a `place` runs that of a `file`; nothing is fetched."""
+    from ..bundle.load import read_bundle
+
+    with suppress(BundleError):
+        bundle = read_bundle(Path(place), registry=names, leave_out=without_fetching(names, []))
+        workers = _read_workers(bundle, names, [])
+        return any(each.source_path is not None and path_of(each.source_path) == file for each in workers)
+    return False
+
+
 def _describe(bundles: Sequence[Bundle], content: Content, sources: Sequence[Path]) -> Iterator[tuple[str, str]]:
     from amplifier_core.utils.command_secrets import redact_words
 

@@ -22,7 +22,7 @@ from ..paths import data_home, is_mapped, make_private
 from .trust_files import Seen, find_code, owner_of, read_seen, read_stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 FILE = "trust.json"
 TEXTS = "trust"
@@ -235,18 +235,20 @@ def find_problem(ledger: Ledger, place: str) -> list[str] | None:
     return None
 
 
-def find_whole(ledger: Ledger, file: str) -> str:
+def find_whole(ledger: Ledger, file: str, runs: Callable[[str, str], bool]) -> str:
     """Return another place where everything is as it was trusted, a bundle's `file` too; '' without one.
 
-    Such a place is a bundle whose background sessions run that of `file`. Where trust in the file itself was taken
-    back, there is none. Raises `TrustUnreadable`.
+    Such a place is a bundle that `runs` the file in a background session: a skill or an included bundle was shown as
+    something else. Where trust in the file itself was taken back, there is none. Raises `TrustUnreadable`.
     """
     own, owner = ledger.find(file), owner_of(file)
     if own is not None and not own.files:
         return ""
     for place in ledger.places():
         entry = ledger.find(place) if place != file else None
-        if entry is not None and file in entry.files and entry.uid == owner and find_problem(ledger, place) is None:
+        if entry is None or not {place, file} <= set(entry.files) or entry.uid != owner:
+            continue
+        if find_problem(ledger, place) is None and runs(place, file):
             return place
     return ""
 

@@ -193,6 +193,27 @@ def test_what_a_background_session_runs_is_trusted_with_its_bundle_for_every_com
     assert said(capsys, *run)[0] == exits.WAITING
 
 
+@pytest.mark.parametrize("way", ["an included bundle", "a skill", "a skill that the settings name"])
+def test_what_belongs_to_a_trusted_bundle_otherwise_is_not_run_as_one(
+    way: str, stranger: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle, hidden = stranger / "bundle.md", stranger / "child.md"
+    if way == "an included bundle":
+        bundle.write_text(bundle.read_text().replace("hooks:", "includes: [{bundle: ./child.md}]\nhooks:", 1))
+    else:
+        hidden = stranger / (".amplifier" if "settings" in way else "") / "skills" / "x" / "SKILL.md"
+        hidden.parent.mkdir(parents=True)
+        bundle.write_text(bundle.read_text().replace("hooks:", "tools: [{module: tool-skills}]\nhooks:", 1))
+    text = BUNDLE.format(say="hidden").replace("bundle:", "name: x\ndescription: Helps.\nbundle:", 1)
+    hidden.write_text(text.replace("hooks: [{module: hooks-own, source: ./own.py}]\n", ""))
+    if "settings" in way:
+        bundle.unlink()
+        (stranger / ".amplifier" / "settings.yaml").write_text("bundle: ./.amplifier/skills/x/SKILL.md\n")
+    invoke(["trust", "-y"])
+    run = ["run", "hello"] if "settings" in way else ["run", "-b", str(hidden), "hello"]
+    assert said(capsys, *run)[0] == exits.WAITING
+
+
 def test_a_trusted_folder_trusts_none_below_it_and_none_that_looks_like_it(
     stranger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
+from zipfile import ZipFile
 
 import pytest
 
@@ -73,16 +74,22 @@ def test_a_half_removed_distribution_is_named_after_its_folder(site: Site) -> No
 
 
 @pytest.mark.parametrize(("heading", "is_told"), [("console_scripts", False), ("amplifier.modules", True)])
-def test_entry_points_in_another_encoding_hide_no_others(
-    site: Site, caplog: pytest.LogCaptureFixture, heading: str, is_told: bool
-) -> None:
+@pytest.mark.parametrize("damage", ["# André\n".encode("latin-1"), b"cut\n"], ids=["encoding", "cut"])
+@pytest.mark.parametrize("beside", ["folders", "an archive"])
+def test_entry_points_that_cannot_be_read_hide_no_others(
+    site: Site, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
+    heading: str, is_told: bool, damage: bytes, beside: str,
+) -> None:  # fmt: skip
+    if beside == "an archive":
+        with ZipFile(site.folder / "other.zip", "w"):
+            monkeypatch.setattr(sys, "path", [*sys.path, str(site.folder / "other.zip")])
     site.install("dist-one", {GROUP: {"alpha": "dist_one"}}, {})
     site.install("dist-two", {heading: {"beta": "dist_two"}}, {})
     file = site.folder / "dist_two-1.0.dist-info" / "entry_points.txt"
-    file.write_bytes("# André\n".encode("latin-1") + file.read_bytes())
+    file.write_bytes(file.read_bytes() + damage)
     assert [entry.name for entry in find_entry_points(GROUP)] == ["alpha"]
     told = [record.getMessage() for record in caplog.records if str(file.parent) in record.getMessage()]
-    assert bool(told) is is_told
+    assert bool(told) is (is_told and beside == "folders")
 
 
 def test_of_two_folders_about_a_distribution_the_first_on_the_path_counts(
@@ -115,3 +122,18 @@ def test_a_half_removed_version_hides_no_whole_one(site: Site) -> None:
     site.install("dist-one", {GROUP: {"alpha": "dist_one"}}, {})
     [entry] = find_entry_points(GROUP)
     assert entry.dist == Distribution("dist-one", "1.0")
+
+
+def test_an_egg_of_the_path_and_no_other_folder_has_entry_points(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.install("dist-one", {GROUP: {"alpha": "dist_one"}}, {})
+    about = site.folder / "dist_one-1.0.dist-info"
+    (site.folder / "dist_one-info").mkdir()
+    assert [entry.name for entry in find_entry_points(GROUP)] == ["alpha"]
+    egg = tmp_path / "dist_one-1.0-py3.egg"
+    shutil.copytree(about, egg / "EGG-INFO")
+    (egg / "EGG-INFO" / "METADATA").rename(egg / "EGG-INFO" / "PKG-INFO")
+    shutil.rmtree(about)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(egg)])
+    assert [entry.name for entry in find_entry_points(GROUP)] == ["alpha"]
