@@ -74,6 +74,17 @@ def test_an_open_dialog_keeps_the_focus_when_what_is_behind_it_is_gone(served: S
     expect(page.locator(f"#approval-{second.id}")).to_be_focused()
 
 
+def test_a_page_stays_where_it_is_read_when_what_has_the_focus_is_gone(served: Served, page: Page) -> None:
+    asked = [ask(served, f"call-{number}", minutes=30 - number) for number in range(10, 22)]
+    visit(page, served, "/approvals")
+    page.keyboard.press("j")
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    served.run(decide(served.store, asked[0], "approved"))
+    expect(page.locator(f"#approval-{asked[0].id}")).to_have_count(0)
+    expect(page.locator(f"#approval-{asked[1].id}")).to_be_focused()
+    expect(page.locator(f"#approval-{asked[-1].id}")).to_be_in_viewport()
+
+
 def test_a_cause_that_is_retried_hands_the_focus_to_the_next(served: Served, page: Page, tmp_path: Path) -> None:
     filled = served.run(fill(served.store, tmp_path / "projects"))
     visit(page, served, "/dead")

@@ -36,16 +36,18 @@
     const form = event.target;
     if (!("act" in form.dataset)) return;
     event.preventDefault();
-    const button = event.submitter;
-    await read;
-    const text = button?.dataset.ask || form.dataset.ask;
-    if (sending.has(form) || (text && !(await ask(text)))) return;
-    const values = new FormData(form, button);
+    if (sending.has(form)) return;
     sending.add(form);
-    button?.setAttribute("aria-disabled", "true");
-    try { await send(form, button, values); } catch { say("The server does not answer.", true); }
-    button?.removeAttribute("aria-disabled");
-    sending.delete(form);
+    const button = event.submitter, text = button?.dataset.ask || form.dataset.ask;
+    try {
+      await read;
+      if (text && !(await ask(text))) return;
+      button?.setAttribute("aria-disabled", "true");
+      await send(form, button, new FormData(form, button));
+    } catch { say("The server does not answer.", true); } finally {
+      button?.removeAttribute("aria-disabled");
+      sending.delete(form);
+    }
   });
   window.amplifier = { say, ask };
 })();

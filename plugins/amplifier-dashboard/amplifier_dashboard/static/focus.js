@@ -6,12 +6,17 @@
   let held = null; // has the focus, or gets it back from an open dialog
   let isOwed = false; // a dialog closes without giving it back: the browser knows only what is gone
 
-  const isThere = (element) => element.isConnected && !element.disabled && element.checkVisibility();
+  const isThere = (element) => element.isConnected && !element.disabled && (element.checkVisibility?.() ?? true);
   const targetOf = (row) => row.matches("[data-row]") ? row : row.querySelector("a, button") ?? row;
 
-  function focus(element) {
+  function focus(element, preventScroll = false) {
     if (element.tabIndex < 0) element.tabIndex = -1;
-    element.focus();
+    element.focus({ preventScroll });
+  }
+
+  function isInView(element) {
+    const { top, bottom } = element.getBoundingClientRect();
+    return bottom > 0 && top < innerHeight;
   }
 
   function headingOf(part) {
@@ -23,6 +28,7 @@
     const isHere = held && part.contains(held) && (dialog || document.activeElement === held);
     const row = isHere && held.closest("[data-row], tbody tr, li");
     const rows = row ? [...row.parentElement.children] : [];
+    const isRead = isHere && !isInView(held); // what the person reads is elsewhere, and stays where it is
     change();
     if (!isHere) return;
     if (!isThere(held)) {
@@ -32,7 +38,7 @@
       held = next ? targetOf(next) : field || headingOf(document.getElementById(part.id));
       isOwed = Boolean(dialog);
     }
-    if (!dialog && document.activeElement !== held) focus(held);
+    if (!dialog && document.activeElement !== held) focus(held, isRead);
   }
 
   document.addEventListener("focusin", ({ target }) => { if (!target.closest("dialog")) held = target; });
