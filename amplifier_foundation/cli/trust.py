@@ -78,7 +78,7 @@ def untrust(ctx: click.Context, target: str | None, as_json: bool) -> None:
         print_json("untrust/1", {"removed": removed})
         return
     for place in places:
-        said = "is not trusted any more" if place in removed else "was not trusted"
+        said = "is not trusted any more" if place in removed else "is not trusted, nor with another bundle"
         click.echo(plain_line(f"{place} {said}"))
 
 

@@ -191,6 +191,7 @@ def test_what_a_background_session_runs_is_trusted_with_its_bundle_for_every_com
     assert said(capsys, *run)[0] == exits.OK, "the newer answer was for this content"
     invoke(["untrust", "worker.md"])
     assert said(capsys, *run)[0] == exits.WAITING
+    assert said(capsys, "untrust", "worker.md")[1] == f"{worker} is not trusted, nor with another bundle\n"
 
 
 @pytest.mark.parametrize("way", ["an included bundle", "a skill", "a skill that the settings name"])
