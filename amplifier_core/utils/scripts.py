@@ -21,6 +21,7 @@ LARGEST_SCRIPT = 16 * 1024 * 1024
 MOST_SCRIPTS = 200
 _MOST_WORDS = 2_000
 _MOST_FOLDERS = 8
+_LONGEST_NAME = 255
 _SUFFIXES = (".sh", ".bash", ".zsh", ".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua", ".mk")
 _PROGRAM = r"(?:ba|da|z|k|fi)?sh|python[\d.]*|node|deno|bun|ruby|perl|php|lua"
 _INTERPRETER = rf"{_PROGRAM}|source|\."
@@ -164,13 +165,17 @@ def _join(folder: Path | str, name: str) -> Path:
 
 
 def _is_pattern(word: str) -> bool:
-    return re.search(r"[*?]", word) is not None
+    """Return whether a word is a pattern; with a blank, it is a text, such as the message of a commit."""
+    return re.search(r"[*?]", word) is not None and re.search(r"\s", word) is None
 
 
 def _is_expandable(word: str) -> bool:
-    """Return whether a word is no pattern, or one for a quick comparison with few names."""
+    """Return whether a word is no pattern, or one for a quick comparison with few names that a folder can have."""
+    if not _is_pattern(word):
+        return True
     is_quick = word[:1] not in ("/", "~") and ".." not in word and "**" not in word
-    return not _is_pattern(word) or (is_quick and len(re.findall(r"[*?]", word)) < 4)
+    is_name = len(max(word.split("/"), key=len)) <= _LONGEST_NAME and "\0" not in word
+    return is_quick and is_name and len(re.findall(r"[*?]", word)) < 4
 
 
 def _expand(word: str, folder: Path) -> list[str]:
@@ -178,7 +183,10 @@ def _expand(word: str, folder: Path) -> list[str]:
         return [word]
     if not _is_expandable(word):
         return []
-    return [str(path.relative_to(folder)) for path in islice(folder.glob(word), MOST_SCRIPTS)]
+    try:
+        return [str(path.relative_to(folder)) for path in islice(folder.glob(word), MOST_SCRIPTS)]
+    except (OSError, ValueError, RuntimeError, NotImplementedError):  # what no folder can have
+        return []
 
 
 def _find_folders(folder: str, words: Iterable[str]) -> list[str]:

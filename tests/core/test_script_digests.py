@@ -86,5 +86,14 @@ def test_very_many_files_are_not_all_known(folder: Path) -> None:
     assert (len(digests), is_known) == (MOST_SCRIPTS, False)
 
 
+@pytest.mark.parametrize(
+    ("command", "is_known"),
+    [("cat " + "a" * 300 + "/*", False), ("cat a\0*", False),
+     ("git commit -m '" + "Mend the reading of files. " * 12 + "See a/b, and *every* reader'", True)],
+)  # fmt: skip
+def test_a_pattern_that_no_folder_can_have_is_no_failure(command: str, is_known: bool, folder: Path) -> None:
+    assert digest_scripts([command], str(folder)) == ({}, is_known)
+
+
 def test_a_call_without_a_command_names_no_file(folder: Path) -> None:
     assert digest_scripts([], str(folder), ["sub"]) == ({}, True)
