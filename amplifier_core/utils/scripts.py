@@ -7,11 +7,12 @@ the files that fit its patterns, the modules of `-m`, and the files that program
 from __future__ import annotations
 
 import re
-import shlex
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from .command_words import PROGRAM, find_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -23,24 +24,11 @@ _MOST_WORDS = 2_000
 _MOST_FOLDERS = 8
 _LONGEST_NAME = 255
 _SUFFIXES = (".sh", ".bash", ".zsh", ".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua", ".mk")
-_PROGRAM = r"(?:ba|da|z|k|fi)?sh|python[\d.]*|node|deno|bun|ruby|perl|php|lua"
-_INTERPRETER = rf"{_PROGRAM}|source|\."
-_OBEYED = {
-    **dict.fromkeys(("make", "gmake"), ("GNUmakefile", "makefile", "Makefile")),
-    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), ("package.json",)),
-    "just": ("justfile", "Justfile", ".justfile"),
-    "rake": ("Rakefile", "rakefile"),
-    "tox": ("tox.ini", "pyproject.toml"),
-}
-"""What programs obey in their folder."""
-_OTHER_FILE = r"-[fc]|--\w*file"
-"""The options that name another file for them."""
-_BETWEEN = r"""[\s;&|<>()"'`=]+"""
 _VARIABLE = r"\$(?:\{(\w+)\}|(\w+))"
 _VALUE = r"""["']?[\w./-]*(?:\$[\w{]|\{\})"""
-_RUNS_VALUES = (  # `sh $f`, `. sub/$f`, `| sh`, `-exec sh {}`; and a variable in the place of a command
-    rf"""(?:^|[ ;&|(`'"/])(?:(?:{_INTERPRETER})(?: -[\w-]+)* {_VALUE}|(?:{_PROGRAM})(?: -[\w-]*)* ?(?:$|[;&|)]))"""
-    rf"|(?:^|[;&|(`] ?|(?:\b(?:do|then|else|exec|eval|command|time|env)|-exec) ){_VALUE}"
+_RUNS_VALUES = (  # `sh $f`, `| sh`, `-exec sh {}`; `. sub/$f`, and a variable in the place of a command
+    rf"""(?:^|[ ;&|(`'"/])(?:(?:{PROGRAM})(?: -[\w-]+)* {_VALUE}|(?:{PROGRAM})(?: -[\w-]*)* ?(?:$|[;&|)]))"""
+    rf"""|(?:^|[;&|(`'"] ?|(?:\b(?:do|then|else|exec|eval|command|time|env)|-exec) )(?:(?:source|\.) )?{_VALUE}"""
 )
 """A command in one line with an interpreter for the files of its other words, or patterns."""
 _UNKNOWN = (
@@ -63,7 +51,7 @@ class Scripts(NamedTuple):
 def digest_scripts(commands: Iterable[str], folder: str, values: Iterable[str] = ()) -> Scripts:
     """Return the files that commands name, in a folder or in one that a word or another of the `values` names."""
     text = "\n".join(commands)
-    words = list(dict.fromkeys(word for word, _ in _find_words(text)))
+    words = list(dict.fromkeys(word for word, _ in find_words(text)))
     above = _find_folders(folder, (*values, *words[:_MOST_WORDS])) if text else [""]
     found: dict[str, str] = {}
     for inside in above[:_MOST_FOLDERS]:
@@ -83,7 +71,7 @@ def find_scripts(command: str, folder: str, variables: Mapping[str, str]) -> Ite
     """
     command = re.sub(_VARIABLE, lambda found: variables.get(found[1] or found[2], found[0]), command)
     roots = [Path(each).resolve() for each in (folder, *variables.values())]
-    words = dict.fromkeys(islice(_find_words(command), _MOST_WORDS))
+    words = dict.fromkeys(islice(find_words(command), _MOST_WORDS))
     line = re.sub(r"\s+", lambda found: ";" if "\n" in found[0] else " ", command)
     runs_values = re.search(_RUNS_VALUES, line) is not None
     seen: set[Path] = set()
@@ -102,62 +90,15 @@ def find_scripts(command: str, folder: str, variables: Mapping[str, str]) -> Ite
 
 def _find_paths(word: str, folder: Path, roots: Iterable[str], *, with_patterns: bool) -> list[Path]:
     """Return the paths that a word, or with patterns one that begins with a root, may name in a folder."""
-    if _is_pattern(word):
-        root = next((each for each in roots if word.startswith(f"{each}/")), None)
-        if root is not None:
-            word, folder = word[len(root) + 1 :], Path(root)
-        if not with_patterns:
-            return []
+    root = next((each for each in roots if word.startswith(f"{each}/")), None)
+    if root is not None:
+        word, folder = word[len(root) + 1 :], Path(root)
+    if _is_pattern(word) and not with_patterns:
+        return []
     try:
         return [_join(folder, name).resolve() for name in _expand(word, folder)]
     except (OSError, ValueError, RuntimeError):  # no path, or one that leads nowhere
         return []
-
-
-def _find_words(command: str) -> Iterator[tuple[str, bool]]:
-    """Yield what may name a file, and whether the command runs or obeys it.
-
-    It is each word, and the values of its options and assignments. The first word after an interpreter and its options
-    is run.
-    """
-    try:
-        words = shlex.split(command)
-    except ValueError:  # a quote has no end
-        words = command.split()
-    is_run = obeys = False
-    before = ""
-    for word in words:
-        if (parts := [each for each in re.split(_BETWEEN, word.replace("\\", "")) if each]) != [word]:
-            yield from _spell(word, is_run)
-        for part in parts:
-            name = part.rpartition("/")[2]
-            is_run = is_run or (obeys and re.match(_OTHER_FILE, part) is not None)
-            yield from _spell(part, is_run)
-            yield from ((each, True) for each in _OBEYED.get(name, ()))
-            if part.startswith("-m") or before == "-m":
-                yield from ((each, True) for each in _find_modules(part if before == "-m" else part[2:]))
-            if re.fullmatch(_INTERPRETER, name):
-                is_run = True
-            elif not part.startswith("-"):
-                is_run = False
-            obeys = obeys or name in _OBEYED
-            before = part
-
-
-def _spell(word: str, is_run: bool) -> Iterator[tuple[str, bool]]:
-    """Yield the names that a word may be for the program: whole, a value, or what follows `-f` or `@`."""
-    spelled = (word, word.partition("=")[2], word[2:] if word[:1] == "-" else "", word.removeprefix("@"))
-    yield from ((each, is_run) for each in dict.fromkeys(spelled) if each)
-
-
-def _find_modules(name: str) -> Iterator[str]:
-    """Yield the files of a Python module, and of the packages around it."""
-    path = name.replace(".", "/").strip("/")
-    if path:
-        yield from (f"{path}.py", f"{path}/__main__.py")
-    while path:
-        yield f"{path}/__init__.py"
-        path = path.rpartition("/")[0]
 
 
 def _join(folder: Path | str, name: str) -> Path:

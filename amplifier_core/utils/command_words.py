@@ -1,0 +1,87 @@
+"""Find the words of a shell command that may name files, and which of them it runs or obeys."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROGRAM = r"(?:ba|da|z|k|fi)?sh|python[\d.]*|node|deno|bun|ruby|perl|php|lua"
+"""The interpreters, as a regular expression."""
+_SOURCE = ("source", ".")
+"""The interpreters that are the shell itself: as the first word of a command alone."""
+_OBEYED = {
+    **dict.fromkeys(("make", "gmake"), ("GNUmakefile", "makefile", "Makefile")),
+    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), ("package.json",)),
+    "just": ("justfile", "Justfile", ".justfile"),
+    "rake": ("Rakefile", "rakefile"),
+    "tox": ("tox.ini", "pyproject.toml"),
+}
+"""What programs obey in their folder."""
+_OTHER_FILE = r"-[fc]|--\w*file"
+"""The options that name another file for them."""
+_BETWEEN = r"""([\s;&|<>()"'`=]+)"""
+_BEFORE_COMMAND = "do then else elif if while until ! { time exec command builtin env eval".split()
+"""The words that the first word of a command may follow."""
+
+
+class Word(NamedTuple):
+    """A word that may name a file."""
+
+    text: str
+    is_run: bool
+    """Whether the command runs or obeys it."""
+
+
+def find_words(command: str) -> Iterator[Word]:
+    """Yield what may name a file: each word, and the values of its options and assignments.
+
+    The first word after an interpreter and its options is run.
+    """
+    try:
+        words = shlex.split(command.replace("\\\n", "").replace("\n", "\n;\n"))  # for it, a line ends in a blank
+    except ValueError:  # a quote has no end
+        words = command.split()
+    is_run = obeys = False
+    is_first, before = True, ""
+    for word in words:
+        pieces = re.split(_BETWEEN, word.replace("\\", ""))
+        if any(pieces[::2]) and len(pieces) > 1:
+            yield from _spell(word, is_run)
+        is_assigned = is_first and re.match(r"\w+=", word) is not None
+        is_first = is_first or re.search(r"\s", word) is not None  # a text, such as that of `sh -c`
+        for part, separator in zip(pieces[::2], [*pieces[1::2], ""], strict=True):
+            if part:
+                name = part.rpartition("/")[2]
+                is_run = is_run or (obeys and re.match(_OTHER_FILE, part) is not None)
+                yield from _spell(part, is_run)
+                yield from (Word(each, True) for each in _OBEYED.get(name, ()))
+                if part.startswith("-m") or before == "-m":
+                    yield from (Word(each, True) for each in _find_modules(part if before == "-m" else part[2:]))
+                if re.fullmatch(PROGRAM, name) or (is_first and part in _SOURCE):
+                    is_run = True
+                elif not part.startswith("-"):
+                    is_run = False
+                obeys = obeys or name in _OBEYED
+                before, is_first = part, part in _BEFORE_COMMAND
+            is_first = is_first or re.search(r"[;&|(`]", separator) is not None
+        is_first = is_first or is_assigned
+
+
+def _spell(word: str, is_run: bool) -> Iterator[Word]:
+    """Yield the names that a word may be for the program: whole, a value, or what follows `-f` or `@`."""
+    spelled = (word, word.partition("=")[2], word[2:] if word[:1] == "-" else "", word.removeprefix("@"))
+    yield from (Word(each, is_run) for each in dict.fromkeys(spelled) if each)
+
+
+def _find_modules(name: str) -> Iterator[str]:
+    """Yield the files of a Python module, and of the packages around it."""
+    path = name.replace(".", "/").strip("/")
+    if path:
+        yield from (f"{path}.py", f"{path}/__main__.py")
+    while path:
+        yield f"{path}/__init__.py"
+        path = path.rpartition("/")[0]
