@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .rules import Rule
 
 ONCE, SESSION, ALWAYS, DENY = "Allow once", "Allow for this session", "Allow always", "Deny"
+MAY_VARY = "it may run other files the next time"
+"""Why a call cannot be allowed for the session."""
 
 
 class Grants:
@@ -43,8 +45,10 @@ class Grants:
     def cover(self, call: Call, policy: Policy | None = None, folder: str = ".") -> bool:
         """Return whether a call in a folder was allowed before; what the `policy` allows by itself needs no rule."""
         key = call_hash(call.tool, call.arguments)
-        if key in self._calls and self._calls[key] in (None, digest_call(call, folder).digests):
-            return True
+        if key in self._calls:
+            before = self._calls[key]
+            if before is None or digest_call(call, folder) == (before, True):
+                return True
         return bool(self._rules and call.accesses) and all(
             any(rule.names(call.tool) and rule.fits(access) for rule in self._rules)
             or (policy is not None and policy.allows(call.tool, access))
@@ -61,11 +65,11 @@ def call_hash(tool: str, arguments: Mapping[str, Any]) -> str:
 
 
 def digest_call(call: Call, folder: str) -> Scripts:
-    """Return the files that the commands of a call run or read, as they are now."""
+    """Return the files that the commands of a call run or read, as they are now; none where it may name others."""
     from ..utils.scripts import digest_scripts
 
     values = [value for value in call.arguments.values() if isinstance(value, str)]
-    return digest_scripts(call.find_commands(folder), folder, values)
+    return digest_scripts(call.find_commands(folder), folder, values, only_known=True)
 
 
 class PermissionGate:
@@ -122,15 +126,21 @@ class PermissionGate:
             return HookResult(action="deny", reason=describe_refusal(decision))
         call = Call.of(tool, arguments or {}, self.folder, declared)
         rule, scripts = self._rule_for_good(call), digest_call(call, self.folder)
-        lasting = [SESSION, *([f"{ALWAYS}: {rule}"] if rule else [])]
         prompt = describe_question(call, decision)
+        if not scripts.is_known:
+            prompt += f" ({'not for the session' if rule else 'only once'}: {MAY_VARY})"
         self._asked[prompt] = call, scripts
         return HookResult(
             action="ask_user",
             reason=describe_decision(decision),
             approval_prompt=prompt,
-            # Without the lasting ones where the call may run other files the next time.
-            approval_options=[ONCE, *(lasting if scripts.is_known else []), DENY],
+            # The answer for the session is bound to files; a rule is not, and covers this very command alone.
+            approval_options=[
+                ONCE,
+                *([SESSION] if scripts.is_known else []),
+                *([f"{ALWAYS}: {rule}"] if rule else []),
+                DENY,
+            ],
             approval_default="deny",
         )
 
@@ -148,10 +158,10 @@ class PermissionGate:
         """Take in the answer to a question of `check`: it may hold for the session, or for good."""
         # The questions of handlers stand before that of the gate, which is one line.
         asked = self._asked.pop(prompt.rpartition("\n")[2], None)
-        if asked is None or not asked[1].is_known:
+        if asked is None:
             return
         call, scripts = asked
-        if answer == SESSION:
+        if answer == SESSION and scripts.is_known:
             self.grants.add(call.tool, call.arguments, scripts.digests)
         elif answer.startswith(ALWAYS) and self.policy.remember is not None and (rule := self._rule_for_good(call)):
             self.grants.add_rule(rule)

@@ -24,7 +24,25 @@ _OBEYED = {
 _OTHER_FILE = r"-[fc]|--\w*file"
 """The options that name another file for them."""
 _BETWEEN = r"""([\s;&|<>()"'`=]+)"""
-_BEFORE_COMMAND = "do then else elif if while until ! { time exec command builtin env eval".split()
+BEFORE_COMMAND = frozenset(
+    (
+        "do",
+        "then",
+        "else",
+        "elif",
+        "if",
+        "while",
+        "until",
+        "!",
+        "{",
+        "time",
+        "exec",
+        "command",
+        "builtin",
+        "env",
+        "eval",
+    )
+)
 """The words that the first word of a command may follow."""
 
 
@@ -66,7 +84,7 @@ def find_words(command: str) -> Iterator[Word]:
                 elif not part.startswith("-"):
                     is_run = False
                 obeys = obeys or name in _OBEYED
-                before, is_first = part, part in _BEFORE_COMMAND
+                before, is_first = part, part in BEFORE_COMMAND
             is_first = is_first or re.search(r"[;&|(`]", separator) is not None
         is_first = is_first or is_assigned
 

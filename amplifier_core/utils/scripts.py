@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from .command_doubts import may_name_others
 from .command_words import PROGRAM, find_words
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 LARGEST_SCRIPT = 16 * 1024 * 1024
 """Bytes of a file whose content counts; of a larger one, its size and time do."""
 MOST_SCRIPTS = 200
+MOST_PATTERNS = 20
+"""Patterns of a call, each in each of its folders, that are compared with the names of files."""
+MOST_BYTES = 64 * 1024 * 1024
+"""Bytes of all files of a call whose content counts."""
 _MOST_WORDS = 2_000
 _MOST_FOLDERS = 8
 _LONGEST_NAME = 255
@@ -31,12 +36,6 @@ _RUNS_VALUES = (  # `sh $f`, `| sh`, `-exec sh {}`; `. sub/$f`, and a variable i
     rf"""|(?:^|[;&|(`'"] ?|(?:\b(?:do|then|else|exec|eval|command|time|env)|-exec) )(?:(?:source|\.) )?{_VALUE}"""
 )
 """A command in one line with an interpreter for the files of its other words, or patterns."""
-_UNKNOWN = (
-    r"[$`{]|[<>]\(|\S\[|\[\S|\b(?:xargs|parallel|eval|find|fd|curl|wget)\b"
-    r"|\|&?\s*(?:\S*/)?(?:(?:ba|da|z|k)?sh|python[0-9.]*|perl|ruby|node|php)\b"
-    r"|\b(?:python[0-9.]*|perl|ruby|node|php)\s[^;&|]*-\w*[ceEpr]\b"
-)
-"""What names files by other means than the words of a command."""
 
 
 class Scripts(NamedTuple):
@@ -48,19 +47,61 @@ class Scripts(NamedTuple):
     """Whether the command can name no others."""
 
 
-def digest_scripts(commands: Iterable[str], folder: str, values: Iterable[str] = ()) -> Scripts:
-    """Return the files that commands name, in a folder or in one that a word or another of the `values` names."""
-    text = "\n".join(commands)
-    words = list(dict.fromkeys(word for word, _ in find_words(text)))
+def digest_scripts(
+    commands: Iterable[str], folder: str, values: Iterable[str] = (), *, only_known: bool = False
+) -> Scripts:
+    """Return the files that commands name, in a folder or in one that a word or another of the `values` names.
+
+    With `only_known`, no file is looked at for commands that can name others.
+    """
+    commands = list(commands)
+    text, is_known = "\n".join(commands), not any(map(may_name_others, commands))
+    if only_known and not is_known:
+        return Scripts({}, False)
+    words = list(dict.fromkeys(word.text for word in find_words(text)))
     above = _find_folders(folder, (*values, *words[:_MOST_WORDS])) if text else [""]
-    found: dict[str, str] = {}
+    reading = _Reading()
     for inside in above[:_MOST_FOLDERS]:
         for word in words[:_MOST_WORDS]:
-            for name in _expand(word, _join(folder, inside)):
-                if len(found) < MOST_SCRIPTS and (digest := _digest(_join(folder, inside), name)) is not None:
-                    found[f"{inside.rstrip('/')}/{name}" if inside else name] = digest
-    is_small = len(words) <= _MOST_WORDS and len(above) <= _MOST_FOLDERS and len(found) < MOST_SCRIPTS
-    return Scripts(found, is_small and not re.search(_UNKNOWN, text) and all(map(_is_expandable, words)))
+            reading.read(word, folder, inside)
+    is_small = len(words) <= _MOST_WORDS and len(above) <= _MOST_FOLDERS and not reading.is_cut
+    return Scripts(reading.found, is_known and is_small and all(map(_is_expandable, words)))
+
+
+class _Reading:
+    """Takes the digests of files, up to a number of patterns, files and bytes."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, str] = {}
+        self.is_cut = False
+        self._patterns, self._left = MOST_PATTERNS, MOST_BYTES
+
+    def read(self, word: str, folder: str, inside: str) -> None:
+        """Add the files that a word names in the folder `inside` another."""
+        if _is_pattern(word):
+            self._patterns -= 1
+            if self._patterns < 0:
+                self.is_cut = True
+                return
+        for name in _expand(word, _join(folder, inside)):
+            if len(self.found) < MOST_SCRIPTS and (digest := self._digest(_join(folder, inside), name)) is not None:
+                self.found[f"{inside.rstrip('/')}/{name}" if inside else name] = digest
+        self.is_cut = self.is_cut or len(self.found) >= MOST_SCRIPTS
+
+    def _digest(self, folder: Path, name: str) -> str | None:
+        """Return the digest of a file; None for what is none."""
+        try:
+            path = _join(folder, name)
+            if not path.is_file():
+                return None
+            size, changed = path.stat().st_size, path.stat().st_mtime_ns
+            if size <= LARGEST_SCRIPT and size <= self._left:
+                self._left -= size
+                return sha256(path.read_bytes()).hexdigest()
+            self.is_cut = self.is_cut or size <= LARGEST_SCRIPT
+            return f"{size} {changed}"
+        except (OSError, ValueError, RuntimeError):
+            return None
 
 
 def find_scripts(command: str, folder: str, variables: Mapping[str, str]) -> Iterator[Path]:
@@ -147,15 +188,3 @@ def _is_script(path: Path) -> bool:
         return True
     with path.open("rb") as file:
         return file.read(2) == b"#!"
-
-
-def _digest(folder: Path, name: str) -> str | None:
-    """Return the digest of a file; None for what is none."""
-    try:
-        path = _join(folder, name)
-        if not path.is_file():
-            return None
-        size, changed = path.stat().st_size, path.stat().st_mtime_ns
-        return f"{size} {changed}" if size > LARGEST_SCRIPT else sha256(path.read_bytes()).hexdigest()
-    except (OSError, ValueError, RuntimeError):
-        return None

@@ -178,8 +178,8 @@ class ApprovalInbox:
         values = [value for value in call.arguments.values() if isinstance(value, str)]
         scripts, is_known = digest_scripts(call.commands, call.folder, values)
         options = call.options
-        if not is_known:  # it may run other files the next time
-            options = [each for each in options if not each.startswith((SESSION, ALWAYS))]
+        if not is_known:  # it may run other files the next time; a rule covers this very command alone
+            options = [each for each in options if each != SESSION]
         now = self.clock.now()
         asked = Approval(
             id="",

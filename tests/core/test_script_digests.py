@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from hashlib import sha256
 from pathlib import Path
 
@@ -55,12 +56,49 @@ def test_the_files_of_a_command_are_found(command: str, files: list[str], folder
 @pytest.mark.parametrize(
     "command",
     ["$x.sh", "x=a; bash $x.sh", "`cat n`", "bash {a,b}.sh", "ls | xargs sh", "find . -exec sh {} +",
-     "bash <(cat a.sh)", "cat a.sh | sh", "cat a.sh |/usr/bin/python3 -", "bash ./[a]*.sh", "eval x", "curl x",
-     "sh **/x", "python3 -c 'import tool'", "perl -ne 1", "sh /tmp/*.sh", "sh ../*", "sh */*/*/*/*",
-     "echo " + " ".join(map(str, range(3000)))],
+     "bash <(cat a.sh)", "cat a.sh | sh", "cat a.sh |/usr/bin/python3 -", "bash ./[a]*.sh", "eval x",
+     "curl -o x u; sh x", "sh **/x", "python3 -c 'import tool'", "perl -ne 1", "sh /tmp/*.sh", "sh ../*", "sh */*/*/*/*",
+     "echo " + " ".join(map(str, range(3000))), "cat " + " ".join(f"x{n}*" for n in range(30)),
+     "sh -c 'for f in a; do sh $f; done'", "sh $'a\\'b' $x '", "true # don't\nsh $x 'a'",
+     "cat <<E\ndon't\nE\nsh $x; echo 'a'", "python '-c' x", "python3 -W ignore -Ec x", "ruby -rjson x", "node --eval x",
+     "cat $x > run; sh run", "sh my' '*.sh", "git -c core.pager='cat a | sh' log", 'echo "$(sh x)"', "fd -x sh",
+     'timeout 5 "$x"', "env -S 'sh $x'", 'bash -c "sh $x"'],
 )  # fmt: skip
 def test_what_may_name_other_files_is_said(command: str, folder: Path) -> None:
     assert not digest_scripts([command], str(folder)).is_known
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["python -m pytest --no-cache", "python -m pip install -r requirements.txt", "python manage.py migrate --fake",
+     "node build.js --verbose", "python -m mypy src/my-core", "pip install 'ruff[all]'", "awk '{print $1}' a.sh",
+     "pytest 'tests/test_a.py::test_x[1]'", "pytest -k 'find or fd'", "sed -i 's/[a-z]*/x/' a.sh", "echo $HOME",
+     "curl -s https://example.com", "for f in *.sh; do wc -l $f; done", "find . -name '*.sh' -delete",
+     "git stash drop stash@{0}", "git commit -m 'Cost {n} less, 5 $ a * b'", "ls >/dev/null 2>&1", "python -E a.py",
+     'git commit -m "Read \\`a\\` and [b]"', "grep 'x$' a.sh", "jq '.[0] | keys' package.json"],
+)  # fmt: skip
+def test_everyday_commands_can_be_allowed_for_longer(command: str, folder: Path) -> None:
+    assert digest_scripts([command], str(folder)).is_known
+
+
+def test_the_cost_of_a_call_has_a_bound(folder: Path) -> None:
+    for number in range(6):
+        with (folder / f"large{number}").open("wb") as file:
+            file.truncate(15 * 1024 * 1024)  # of zeros, which take no room
+    patterns = " ".join(f"./l*{number}" for number in range(6))
+    digests, is_known = digest_scripts([f"cat {patterns}"], str(folder))
+    assert not is_known
+    assert sum(len(each) == 64 for each in digests.values()) == 4
+    assert digest_scripts([f"cat $x {patterns} > a"], str(folder), only_known=True) == ({}, False)
+
+
+@pytest.mark.parametrize(
+    "command", ["make x <<'E'\n" + "python is\n" * 10_000, "|" * 50_000, "python -a " * 10_000, "{" * 50_000]
+)
+def test_the_signs_of_a_long_command_are_read_once(command: str, folder: Path) -> None:
+    began = time.process_time()
+    digest_scripts([command], str(folder), only_known=True)
+    assert time.process_time() - began < 4
 
 
 def test_a_new_file_that_fits_a_pattern_changes_the_digests(folder: Path) -> None:

@@ -176,6 +176,23 @@ async def test_a_call_that_may_run_other_files_the_next_time_is_allowed_once_alo
         assert (await verdict(coordinator, "bash", command=command)).action == "deny"
 
 
+async def test_a_question_says_why_an_answer_is_not_for_the_session_and_a_rule_for_this_very_command_is_kept() -> None:
+    kept: list[str] = []
+    coordinator, _, asked = guarded({}, "Allow once", "Allow always: bash(node -p x)", kept=kept)
+    await verdict(coordinator, "bash", command="ls | xargs sh")
+    for _ in range(2):
+        assert (await verdict(coordinator, "bash", command="node -p x")).action == "continue"
+    why = "it may run other files the next time"
+    assert asked.questions == [
+        (f'bash(command="ls | xargs sh"): commands are asked for (only once: {why})', ["Allow once", "Deny"]),
+        (
+            f'bash(command="node -p x"): commands are asked for (not for the session: {why})',
+            ["Allow once", "Allow always: bash(node -p x)", "Deny"],
+        ),
+    ]
+    assert kept == ["bash(node -p x)"]
+
+
 async def test_always_is_not_offered_where_nobody_keeps_it_or_no_rule_is_narrow_enough() -> None:
     coordinator, _, asked = guarded({}, kept=[])
     await verdict(coordinator, "bash", command="ls; rm x")
