@@ -5,9 +5,9 @@ Of what is hidden, a word is no code. More than that, such as `x;rm y` behind `P
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from .secrets import HIDDEN, hide_known, redact_text
+from .secrets import HIDDEN, hide_known, redact_text, redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,14 +17,25 @@ _CODE = ";&|<>(){}`'\"\\ \t\n"
 """Characters that end a word of a shell, or begin another command."""
 
 
-def redact_words(text: str, hide: Callable[[str], str] = redact_text) -> str:
-    """Return a text without secrets for who decides about its code: if `hide` would hide code, it hides nothing.
+def redact_words(text: str) -> str:
+    """Return a command without secrets for who decides about its code: what may be code is shown in their place.
 
     Secrets that are known by value are always hidden.
     """
+    if HIDDEN_CODE in text:  # hidden before
+        return HIDDEN_CODE.join(map(redact_words, text.split(HIDDEN_CODE)))
     known = hide_known(text)
-    shown = hide(known)
-    return known if _is_code_hidden(known, shown) else shown
+    first, *others = redact_text(known).split(HIDDEN)
+    shown, end = first, len(first)
+    for number, part in enumerate(others, start=1):
+        start = len(known) - len(part) if number == len(others) else known.find(part, end)
+        if start < end:
+            return known
+        hidden = known[end:start]
+        word = hidden.strip(_CODE)
+        shown += (hidden.replace(word, HIDDEN, 1) if word and not holds_code(word) else hidden) + part
+        end = start + len(part)
+    return shown
 
 
 def redact_commands(text: str, hide: Callable[[str], str] = redact_text) -> str:
@@ -34,6 +45,26 @@ def redact_commands(text: str, hide: Callable[[str], str] = redact_text) -> str:
     if _is_code_hidden("".join(parts), "".join(shown)):
         shown = [part.replace(HIDDEN, HIDDEN_CODE) for part in shown]
     return HIDDEN_CODE.join(shown)
+
+
+def redact_values(value: Any) -> Any:
+    """Return a copy of a value as `redact_all` does, with the mark of `redact_commands` in each of its texts."""
+    from . import redact_secrets
+
+    return _redact_each(redact_secrets(value), redactor())
+
+
+def holds_code(secret: str) -> bool:
+    """Return whether what looks like a secret may be code: it is more than a word."""
+    return any(each in secret for each in _CODE)
+
+
+def _redact_each(value: Any, hide: Callable[[str], str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _redact_each(each, hide) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redact_each(each, hide) for each in value]
+    return redact_commands(value, hide) if isinstance(value, str) else value
 
 
 def _is_code_hidden(text: str, shown: str) -> bool:

@@ -52,6 +52,8 @@ class Content:
 
 def bundle_content(bundle: Bundle, place: str, names: Mapping[str, Any], installed: Sequence[str]) -> Content:
     """Return the content of a bundle with those of its background sessions. Nothing is run, and nothing fetched."""
+    from ..sources.uris import redact_uris
+
     content = Content(place, owner_of(place), digest=bundle.digest)
     unfetched: list[str] = []
     bundles = [bundle, *_read_workers(bundle, names, unfetched)]
@@ -65,7 +67,7 @@ def bundle_content(bundle: Bundle, place: str, names: Mapping[str, Any], install
     _add_code(content, sources)
     scripts = [path for each in bundles for path in find_bundle_scripts(each)]
     content.files.update({path: read_seen(path) for path in scripts if path not in content.files})
-    content.lines = [*_describe(bundles, content, sources), *(("fetches", each) for each in unfetched)]
+    content.lines = [*_describe(bundles, content, sources), *(("fetches", redact_uris(each)) for each in unfetched)]
     folders = dict.fromkeys(folder for each in bundles for folder in folders_of_bundle(each))
     add_texts(content, [each for each in folders if not is_below(path_of(each.path), installed)])
     content.lines += [("script", each) for each in scripts]
@@ -80,7 +82,7 @@ def settings_content(layers: Sequence[Layer], place: str, files: Iterable[Path])
     _add_code(content, sources)
     for layer in layers:
         content.lines += [
-            (f"settings: {key}", _show_setting(layer.values[key])) for key in MATTERS if layer.values.get(key)
+            (f"settings: {key}", _show(layer.values[key], key)) for key in MATTERS if layer.values.get(key)
         ]
     content.lines += [("code", str(each)) for each in sources]
     return content
@@ -230,26 +232,14 @@ def _list_options(entry: Mapping[str, Any]) -> Iterator[str]:
 
 def list_options(given: Mapping[str, Any], owner: str) -> Iterator[str]:
     """Yield what a configuration changes about commands: their environment, what they reach, and their sandbox."""
-    yield from (f"{owner} {key}: {_show(given[key])}" for key in OPTIONS if given.get(key) is not None)
+    yield from (f"{owner} {key}: {_show(given[key], key)}" for key in OPTIONS if given.get(key) is not None)
 
 
-def _show_setting(value: Any) -> str:
-    from amplifier_core.utils import redact_secrets
-    from amplifier_core.utils.command_secrets import redact_words
-
-    return _show(redact_words(_write(value), lambda _: _write(redact_secrets(value))))
-
-
-def _show(value: Any) -> str:
-    """Return a value whole, without secrets; what may be code is shown."""
-    from amplifier_core.utils.command_secrets import redact_words
-
-    from ..sources.uris import redact_uris
-
-    return redact_words(redact_words(_write(value), redact_uris))
-
-
-def _write(value: Any) -> str:
+def _show(value: Any, key: str) -> str:
+    """Return a value of a configuration whole, without secrets."""
     import json
 
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    from .trust_secrets import redact_settings
+
+    shown = redact_settings(value, key)
+    return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False, default=str)

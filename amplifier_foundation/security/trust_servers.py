@@ -95,10 +95,9 @@ def _read_servers(file: Path) -> list[tuple[str, Any]] | None:
 
 
 def _list_servers(file: Path) -> Iterator[tuple[str, str]]:
-    import shlex
-
-    from amplifier_core.utils.command_secrets import redact_words
     from amplifier_core.utils.secrets import redact_text
+
+    from .trust_secrets import redact_arguments
 
     servers = _read_servers(file)
     if servers is None:
@@ -108,7 +107,7 @@ def _list_servers(file: Path) -> Iterator[tuple[str, str]]:
         given = server if isinstance(server, dict) else {}
         if "command" in given:
             words = [given["command"], *(args if isinstance(args := given.get("args"), list) else [])]
-            yield "MCP server", redact_words(f"{name} runs: {shlex.join(map(str, words))}")
+            yield "MCP server", f"{name} runs: {redact_arguments([str(each) for each in words])}"
         else:
             yield "MCP server", redact_text(f"{name} asks: {given.get('url')}")
         yield from (("with", each) for each in list_options(given, name))

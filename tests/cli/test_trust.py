@@ -902,6 +902,40 @@ def test_what_commands_run_and_what_changes_them_is_shown_whole(
         assert shown in err
 
 
+def test_secrets_with_signs_of_a_shell_are_hidden_where_no_shell_reads_them(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = "postgresql://amp:S3cr&t(x9@db/amp"
+    env = {
+        "DB_PASSWORD": "aa&bb(1",
+        "K_TOKEN": "plain2345678",
+        "URL": address,
+        "LD_PRELOAD": "./token=x.so",
+        "GIT_CONFIG_VALUE_0": "!PASSWORD='x;touch y' API_TOKEN=plain2345678 z",
+        "T_TOKEN": "${T_TOKEN}",
+    }
+    server = {"command": "srv2", "args": ["--password", "q;w3e4r5t6", "--db", address], "env": env}
+    shell = {"command": "sh", "args": ["-c", "PASSWORD='x;touch y' API_TOKEN=plain2345678 z"]}
+    tool = {"module": "tool-mcp", "config": {"servers": {"a": {"command": "srv2", "env": env}}}}
+    (project / "bundle.md").write_text(f"---\n{json.dumps({'bundle': {'name': 'safe'}, 'tools': [tool]})}\n---\n")
+    (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"y": server, "z": shell}}))
+    (project / ".amplifier").mkdir(exist_ok=True)
+    (project / ".amplifier" / "settings.yaml").write_text(f'storage: {{name: s, config: {{dsn: "{address}"}}}}\n')
+    err = said(capsys, "trust", "-y")[2]
+    for secret in ("q;w3e4r5t6", "aa&bb(1", "plain2345678", "S3cr&t(x9"):
+        assert secret not in err
+    for shown in (
+        "srv2 --password '[REDACTED, MAY BE CODE]' --db 'postgresql://[REDACTED, MAY BE CODE]@db/amp'",
+        '"DB_PASSWORD": "[REDACTED, MAY BE CODE]", "K_TOKEN": "[REDACTED]"',
+        '"LD_PRELOAD": "./token=x.so"',
+        "\"!PASSWORD='x;touch y' API_TOKEN=[REDACTED] z\"",
+        '"T_TOKEN": "${T_TOKEN}"',
+        '"dsn": "postgresql://[REDACTED, MAY BE CODE]@db/amp"',
+        "x;touch y'\"'\"' API_TOKEN=[REDACTED] z",
+    ):
+        assert shown in err
+
+
 def test_a_long_change_is_shown_whole_or_says_where_the_rest_is(
     stranger: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

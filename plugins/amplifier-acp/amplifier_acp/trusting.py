@@ -51,6 +51,8 @@ class TrustQuestions:
 
 def _describe(error: NotTrusted) -> str:
     """Return what would run, or what has changed, as text for people."""
+    from amplifier_core.utils.command_secrets import redact_words
+
     content = error.content
     assert content is not None
     if error.changed:
@@ -58,7 +60,7 @@ def _describe(error: NotTrusted) -> str:
     else:
         lines = [f"{content.place} is not trusted yet. It would run or use:"]
         lines += [f"  {label}: {text}" for label, text in content.lines]
-    shown = "\n".join(replace_unprintable(line, lambda sign: "?") for line in lines)
+    shown = "\n".join(replace_unprintable(redact_words(line), lambda sign: "?") for line in lines)
     rest = len(shown) - LONGEST_OUTPUT
     return (
         shown if rest <= 0 else f"{shown[:LONGEST_OUTPUT]}\n… {rest} more characters: amplifier trust {content.place}"
