@@ -120,7 +120,8 @@ def _mount(run: Run) -> Iterator[str]:
 
 def _guard(folder: str, guarded: Guarded) -> Iterator[tuple[str, str]]:
     """Yield how guarded files are mounted, and the folders above them: a mount point cannot be renamed."""
-    held = (*guarded.obeyed, *guarded.parts, *guarded.obeyed_secrets, *guarded.fixed, *guarded.hidden)
+    own = (*guarded.fixed, *guarded.hidden, *guarded.own_links)
+    held = (*guarded.obeyed, *guarded.parts, *guarded.obeyed_secrets, *own)
     mounts = {str(above): WRITABLE for path in held for above in PurePath(path).parents if above.name}
     mounts |= dict.fromkeys((*guarded.obeyed, *guarded.fixed), READ_ONLY)
     for path, parts in guarded.parts.items():

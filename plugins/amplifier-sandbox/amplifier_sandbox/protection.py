@@ -15,17 +15,19 @@ from collections import deque
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_core.errors import StoreUnavailable
 from amplifier_core.permissions import find_named_by_git, find_own_python, is_secret, what_obeys
+from amplifier_core.permissions.own_python import find_own_links
 from amplifier_core.permissions.protected import counts_with_names_above
 from amplifier_foundation.paths import data_home, make_private
 
 from .repositories import find_obeyed, is_harmful, runs_programs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 MOST_ENTRIES = 20_000
 """Files and folders of a walk; a larger working folder is looked at in part."""
@@ -51,6 +53,8 @@ class Guarded(NamedTuple):
     """What belongs to the Python that runs this program."""
     hidden: tuple[str, ...] = ()
     """The data folder, if it is there: its settings, its store and its keys."""
+    own_links: Mapping[str, str] = MappingProxyType({})
+    """What the links hold that lead to that Python, or to the data folder: they are made again afterwards."""
 
     @property
     def obeyed_secrets(self) -> list[str]:
@@ -77,7 +81,7 @@ def find_guarded(
     `before` are looked at in any case: no number of other files hides what is new there.
     """
     hidden = _find_data_folder(folder)
-    known = (*before.obeyed, *before.links, *before.secret) if before is not None else ()
+    known = (*before.obeyed, *before.links, *before.secret, *before.own_links) if before is not None else ()
     waiting = deque(dict.fromkeys(("", *(path[: path.rfind("/") + 1] for path in known))))
     seen, surely, entries = set(waiting), len(waiting), 0
     found = _Found([], [], [], [])
@@ -94,7 +98,12 @@ def find_guarded(
             waiting += [each for each in below if each not in seen and each[:-1] not in hidden]
     own = [each[len(folder) + 1 :] for each in find_own_python(folder) if each.startswith(f"{folder}/")]
     fixed = [each for each in own if Path(folder, each).exists() and not is_allowed("write", each)]
-    return _describe(folder, found, is_complete=not waiting)._replace(fixed=tuple(fixed), hidden=hidden)
+    guarded = _describe(folder, found, is_complete=not waiting)._replace(fixed=tuple(fixed), hidden=hidden)
+    closed = tuple(f"{each}/" for each in (*guarded.obeyed, *fixed))
+    links = find_own_links(folder, [os.path.join(os.getcwd(), data_home())])  # noqa: PTH109, PTH118 - with its ".."
+    here = {path[len(folder) + 1 :]: target for path, target in links.items()}
+    kept = [path for path in here if not path.startswith(closed) and not is_allowed("write", path)]
+    return guarded._replace(own_links={path: here[path] for path in kept})
 
 
 def _find_data_folder(folder: str) -> tuple[str, ...]:
@@ -224,13 +233,34 @@ def _count_names(path: str) -> int:
     return status.st_nlink if stat.S_ISREG(status.st_mode) else 1
 
 
+def restore_links(folder: str, links: Mapping[str, str]) -> Iterator[str]:
+    """Make links again that a command has changed, and move aside what is there; yield a sentence about each."""
+    for path, target in links.items():
+        inside, _, name = path.rpartition("/")
+        current = held = ""
+        try:
+            with _open_folder(folder, inside) as above:
+                with suppress(OSError):  # gone, or no link
+                    current = os.readlink(name, dir_fd=above)
+                if current != target:
+                    held = _hold(folder, path)
+                    os.symlink(target, name, dir_fd=above)
+        except OSError as error:
+            yield f"{path} led to what amplifier runs or obeys: make it a link to {target} again ({error.strerror})"
+        if held:
+            again = f"it is a link to {target} again; the other one is {held}"
+            yield f"{path} leads to what amplifier runs or obeys: {again}"
+
+
 def hold_new_repositories(folder: str, before: Guarded, after: Guarded) -> list[str]:
     """Move aside what a command has created for git to obey; return a sentence about each new guarded file.
+
+    Links to the Python of this program, and to the data folder, are as they were afterwards.
 
     A file is the same one while its inode is: under Landlock it may move with a folder above it.
     """
     earlier = {identity: path for path, identity in before.identities.items()}
-    said = []
+    said = list(restore_links(folder, before.own_links))
     if before.is_complete and not after.is_complete:
         said.append("there are too many files now to look at all of them: programs may obey others that are new")
     for path in (*after.obeyed, *after.links, *after.obeyed_secrets):

@@ -47,7 +47,8 @@ def make_profile(run: Run) -> str:
     readable = " ".join(f"(subpath {_quote(path)})" for path in (*_READABLE, *run.readable, run.folder, run.scratch))
     writable = " ".join(f"(subpath {_quote(path)})" for path in (run.folder, run.scratch))
     fixed, hidden = (run.guarded.fixed, run.guarded.hidden) if run.guarded is not None else ((), ())
-    above = {str(PurePath(run.folder, each)) for path in (*fixed, *hidden) for each in PurePath(path).parents}
+    links = run.guarded.own_links if run.guarded is not None else {}
+    above = {str(PurePath(run.folder, each)) for path in (*fixed, *hidden, *links) for each in PurePath(path).parents}
     return "\n".join(
         [
             "(version 1)",
@@ -58,6 +59,7 @@ def make_profile(run: Run) -> str:
             f'(allow file-write* (literal "/dev/null") {writable})',
             *(["(allow network*)"] if run.network else []),
             *(f"(deny file-write* (subpath {_quote(f'{run.folder}/{path}')}))" for path in fixed),
+            *(f"(deny file-write* (literal {_quote(f'{run.folder}/{path}')}))" for path in links),
             *(f"(deny file-read* file-write* (subpath {_quote(f'{run.folder}/{path}')}))" for path in hidden),
             *(f"(deny file-write-unlink (literal {_quote(path)}))" for path in sorted(above)),  # nor moved
         ]

@@ -58,6 +58,24 @@ def test_a_command_reads_the_python_of_the_program_and_does_not_change_it(work: 
     assert not (work / "old").exists() and "warnings" not in result
 
 
+@pytest.mark.parametrize("link", [".venv", "own/.venv"])
+def test_a_link_to_the_python_of_the_program_is_made_again(work: Path, link: str) -> None:
+    require("bwrap")
+    make_environment(work / "real")
+    (work / "own").mkdir()
+    (work / "next").symlink_to("real")
+    (work / link).symlink_to(work / "next")
+    command = f"mv own old; rm {link} next; mkdir -p {link}/bin; echo x >{link}/bin/python; echo made >made"
+    result = run(f"{work}/{link}/bin/python", work, command)
+    assert (work / link).readlink() == work / "next" and (work / "next").readlink() == Path("real"), result
+    assert (work / "made").exists() and not (work / "old" / ".venv").exists()
+    (held,) = work.glob(f"{link}-held-*")
+    assert (held / "bin" / "python").read_text() == "x\n"
+    said = f"{link} leads to what amplifier runs or obeys: it is a link to {work}/next again"
+    assert f"{said}; the other one is {held.relative_to(work)}" in result["warnings"]
+    assert "warnings" not in run(f"{work}/{link}/bin/python", work, "true")
+
+
 def test_a_rule_of_the_person_releases_the_python_of_the_program(work: Path) -> None:
     require("bwrap")
     python = make_environment(work / ".venv")
@@ -85,6 +103,18 @@ async def test_a_data_folder_in_the_working_folder_is_hidden(bash: Any, work: Pa
     assert "Read-only file system" in said and "Device or resource busy" in said
     assert (data / "settings.yaml").read_text() == "mine\n" and (work / "made").exists()
     assert "warnings" not in result.output
+
+
+async def test_a_link_to_the_data_folder_is_made_again(
+    bash: Any, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").mkdir(mode=0o700)
+    (work / "data").symlink_to(tmp_path / "mine")
+    monkeypatch.setenv("AMPLIFIER_HOME", str(work / "data"))
+    result = await bash("rm data; mkdir data; echo theirs >data/settings.yaml")
+    assert (work / "data").readlink() == tmp_path / "mine", result.output
+    assert list((tmp_path / "mine").iterdir()) == []
+    assert f"it is a link to {tmp_path}/mine again" in result.output["warnings"][0]
 
 
 async def test_a_missing_data_folder_is_not_made_by_a_command(
