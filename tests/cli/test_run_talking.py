@@ -143,12 +143,17 @@ def test_a_word_that_ends_other_programs_ends_a_conversation(terminals: Any, pro
     person = terminals("run")
     person.prompted()
     assert f"You said: {word} now?\n" in person.say(f"{word} now?")
+    person.type('"""\n')
+    person.until(r"\. \Z")
+    person.type(f"{word}\n")
+    person.until(r"\. \Z")
+    assert f"You said: {word}\n" in person.say('"""')
     person.type("wait for godot\n")
     person.until("begun godot\n")
     person.type(f"{word}\n")
     person.until(r"» /quit \(runs after this turn\)")
     (project / "go").touch()
-    person.until(r"talk-\w+: 2 turns\.")
+    person.until(r"talk-\w+: 3 turns\.")
     assert person.ended() == exits.OK
 
 
@@ -289,6 +294,20 @@ def test_what_a_suspended_program_waits_for_is_shown_again_when_it_goes_on(termi
     person.type("1\n")
     person.prompted()
     assert (project / "hello.txt").read_text(encoding="utf-8") == "hello"
+
+
+def test_signals_that_come_together_leave_the_prompt_open(terminals: Any) -> None:
+    person = terminals("run", term="xterm")
+    person.until(r"> \Z")
+    for round in range(5):
+        for number in (signal.SIGSTOP, signal.SIGCONT, signal.SIGINT):  # both are there when the program goes on
+            person.signal(number)
+        person.until(r"again quits\)\n(.*\n)*.*> ")
+        person.type(f"round {round}")
+        person.until(f"round {round}")
+        person.type("\r")
+        person.until(f"You said: round {round}")
+        person.until(r"> \Z")
 
 
 def test_a_suspended_turn_shows_its_question_again(terminals: Any, project: Path) -> None:

@@ -73,23 +73,28 @@ class Foreground:
             self._has_ended = True
 
     def _do(self, function: Callable[[], Any], outcome: Future[Any]) -> None:
-        try:
-            self._is_asking = True
-            value = function()
-        except WasSuspended:
-            self._do(function, outcome)
-        except KeyboardInterrupt:
-            outcome.set_exception(PressedInterrupt())
-        except BaseException as error:
-            outcome.set_exception(error)
-        else:
-            outcome.set_result(value)
-        finally:
-            self._is_asking = False
+        while True:
+            try:
+                try:
+                    self._is_asking = True
+                    self._main_thread.settle()
+                    value = function()
+                finally:
+                    self._is_asking = False
+            except WasSuspended:
+                continue
+            except KeyboardInterrupt:
+                outcome.set_exception(PressedInterrupt())
+            except BaseException as error:
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(value)
+            self._is_asking = False  # a signal may have interrupted that above
+            self._main_thread.settle()
+            return
 
     def _on_signal(self, number: int, frame: object) -> None:
         if self._is_asking:
-            self._is_asking = False  # a second signal must not interrupt the handling of this one
             raise KeyboardInterrupt
         if self._on_press is not None:
             self._on_press(number, frame)
@@ -100,7 +105,7 @@ class Foreground:
         if own_terminal() is None:  # it goes on in the background
             return
         if self._is_asking:
-            raise WasSuspended
+            raise WasSuspended(self._main_thread.settle)
         if self._on_return is not None:
             self._on_return()
 

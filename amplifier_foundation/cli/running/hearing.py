@@ -22,7 +22,14 @@ ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class WasSuspended(Exception):
-    """The program was suspended at a question, and goes on: a shell has used the screen meanwhile."""
+    """The program was suspended at a question, and goes on: a shell has used the screen meanwhile.
+
+    No further signal is handled until `settle` is called.
+    """
+
+    def __init__(self, settle: Callable[[], None]) -> None:
+        super().__init__()
+        self.settle = settle
 
 
 @contextmanager
@@ -52,6 +59,7 @@ def heard_at_once(handlers: Mapping[int, Callable[[int, object], None]]) -> Iter
     try:
         yield main
     finally:
+        main.end()  # else the thread waits for this one with a call, and this one for the thread
         signal.set_wakeup_fd(descriptor)
         os.close(told)
         thread.join()
@@ -86,11 +94,15 @@ class MainThread:
     """Calls functions of other threads in the main thread.
 
     It has no lock, because a call may be interrupted by another one. `input` breaks when a handler runs after another
-    one has raised; so the nudge makes the calls: its signal has the higher number and runs last.
+    one has raised; so the nudge makes the calls: its signal has the higher number and runs last. After a call that has
+    raised, the next one waits for `settle`.
     """
 
     def __init__(self) -> None:
         self._due: deque[Callable[[], None]] = deque()
+        self._is_settled = Event()
+        self._is_settled.set()
+        self._has_ended = False
 
     def on_nudge(self, number: int, frame: object) -> None:
         """Make the next call, if one is due."""
@@ -101,13 +113,19 @@ class MainThread:
         work()
 
     def call(self, function: Callable[[], None]) -> None:
-        """Call `function` in the main thread, and return when it has ended; call this in another thread."""
+        """Call `function` in the main thread, and return when it has ended; call this in another thread.
+
+        After `end`, nothing is called.
+        """
         begun, ended = Event(), Event()
 
         def work() -> None:
             begun.set()
             try:
                 function()
+            except BaseException:
+                self._is_settled.clear()
+                raise
             finally:
                 ended.set()
 
@@ -115,6 +133,19 @@ class MainThread:
         main = main_thread().ident
         assert main is not None  # a started thread has one
         while not begun.is_set():
+            self._is_settled.wait()
+            if self._has_ended:
+                return
             signal.pthread_kill(main, NUDGE)
             begun.wait(AGAIN)
         ended.wait()
+
+    def settle(self) -> None:
+        """Let calls go on after one that has raised: its error was caught; call this in the main thread."""
+        self._is_settled.set()
+
+    def end(self) -> None:
+        """Make no call any more; call this in the main thread."""
+        self._has_ended = True
+        self._due.clear()
+        self._is_settled.set()

@@ -15,7 +15,7 @@ from ...settings.layer import DEFAULTS
 from .hearing import WasSuspended
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 PROMPT, MORE = "> ", ". "
@@ -26,17 +26,23 @@ class LineEditor:
     """Reads prompts and completes `words` at the beginning of a line.
 
     The history is a file of at most `remembered` lines, for its owner alone; secrets in it are hidden. With 0 there is
-    none, and an earlier one is removed. A Python without `readline` has neither editing nor history.
+    none, and an earlier one is removed. A Python without `readline` has neither editing nor history. A line without
+    quotes that is in `aliases` is the prompt that stands there.
     """
 
     def __init__(
-        self, history: Path, words: Sequence[str] = (), remembered: int = DEFAULTS["retention"]["prompts"]
+        self,
+        history: Path,
+        words: Sequence[str] = (),
+        remembered: int = DEFAULTS["retention"]["prompts"],
+        aliases: Mapping[str, str] | None = None,
     ) -> None:
         self._readline: Any = None
         with suppress(ImportError):
             self._readline = import_module("readline")
         self._history = history
         self._remembered = remembered
+        self._aliases = aliases or {}
         self.words = list(words)
         self._known = 0
         self._is_reading = False
@@ -86,13 +92,17 @@ class LineEditor:
 
     def _line(self, prompt: str, begun: str = "") -> str:
         """Return a line; one that is begun when the program is suspended is drawn again afterwards."""
+        suspended: WasSuspended | None = None
         while True:
             if begun:
                 self._readline.set_startup_hook(partial(self._readline.insert_text, begun))
             try:
+                if suspended is not None:
+                    suspended.settle()
                 return _input(prompt)
-            except WasSuspended:
+            except WasSuspended as error:
                 begun = self._readline.get_line_buffer() if self._readline is not None else ""
+                suspended = error
             finally:
                 if self._readline is not None:
                     self._readline.set_startup_hook(None)
@@ -120,7 +130,8 @@ class LineEditor:
                 lines.append(self._line(MORE))
         except EOFError:
             pass
-        return "\n".join(lines)
+        text = "\n".join(lines)
+        return self._aliases.get(text.strip(" "), text)
 
     def _save(self) -> None:
         editor: Any = self._readline

@@ -56,7 +56,7 @@ def talk(ctx: click.Context, wanted: Wanted) -> int:
     from ...settings import read_user_settings
 
     remembered = read_user_settings().get("retention.prompts")  # no project empties the history of all
-    editor = LineEditor(make_private(data_home()) / "prompts", list(COMMANDS), remembered)
+    editor = LineEditor(make_private(data_home()) / "prompts", list(COMMANDS), remembered, ALIASES)
     foreground = Foreground()
     talk = Talk(ctx, foreground, editor)
     try:
@@ -177,7 +177,7 @@ class Talk:
                 continue
             pressed, begun = 0, ""
             if prompt.strip():
-                return ALIASES.get(prompt.strip(), prompt)
+                return prompt
         return None
 
     async def _turn(self, conversation: Conversation, prompt: str, approvals: Approvals) -> None:
