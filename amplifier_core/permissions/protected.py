@@ -33,11 +33,11 @@ _OBEYED = {
     "npm": ".npmrc",
     "yarn": ".yarnrc .yarnrc.yml",
     "pip": "pip.conf",
-    "Python": "sitecustomize.py usercustomize.py *.pth",
+    "Python": "sitecustomize.py usercustomize.py site-packages/*.pth dist-packages/*.pth",
     "ssh": ".ssh/",
     "gpg": ".gnupg/",
 }
-"""By what obeys them: names of files, ends of names (`*.x`), folders (`x/`), and names and folders with those above."""
+"""By what obeys them: names of files, ends of names (`*.x`), folders (`x/`), and all of these with those above."""
 _SECRET = (
     ".netrc .pgpass .my.cnf .git-credentials .pypirc .npmrc credentials.json keys.json .htpasswd .vault-token .s3cfg "
     ".docker/config.json .cargo/credentials .cargo/credentials.toml gh/hosts.yml .terraform.d/credentials.tfrc.json "
@@ -73,9 +73,10 @@ class _Names:
         )
 
     def _find_deep(self, parts: list[str]) -> str | None:
-        """Return what stands for a path by names of files with one or two folders, and of folders with one above."""
+        """Return what stands for a path by its end and one or two folders above, or by a folder and the one above."""
         folders = (f"{above}/{each}/" for above, each in pairwise(parts) if above in self.tops)
-        named = ("/".join(parts[-2:]), "/".join(parts[-3:]), *folders)
+        suffixed = f"{''.join(parts[-2:-1])}/*.{parts[-1].rpartition('.')[2]}"
+        named = ("/".join(parts[-2:]), "/".join(parts[-3:]), suffixed, *folders)
         return next((self._deep[each] for each in named if each in self._deep), None)
 
 

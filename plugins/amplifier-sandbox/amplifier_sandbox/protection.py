@@ -33,7 +33,7 @@ MOST_ENTRIES = 20_000
 """Files and folders of a walk; a larger working folder is looked at in part."""
 MOST_GUARDED = 500
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_SKIPPED = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".tox", ".mypy_cache", ".pytest_cache"})
+_SKIPPED = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".tox", ".nox", ".mypy_cache", ".pytest_cache"})
 
 
 class Guarded(NamedTuple):

@@ -191,6 +191,18 @@ async def test_a_guarded_file_with_a_second_name_stops_everything(bash: Any, wor
     assert (await bash("cat notes")).error["message"].startswith(".env has a second name, elsewhere (a hard link)")
 
 
+async def test_checkpoints_and_environments_of_nox_stop_nothing(bash: Any, work: Path) -> None:
+    packages = work / ".nox" / "tests" / "lib" / "python3" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "_virtualenv.pth").write_text("import _virtualenv\n")
+    (work / "copy").hardlink_to(packages / "_virtualenv.pth")
+    for number in range(700):
+        (work / f"{number}.pth").touch()
+    result = await bash("echo x >>0.pth && cat 0.pth")
+    assert result.output["output"] == "x\n"
+    assert find_guarded(str(work)).is_complete
+
+
 async def test_a_rule_of_the_person_releases_a_guarded_file(bash: Any, coordinator: Any, work: Path) -> None:
     (work / ".env").write_text("A=1\n")
     (work / ".editorconfig").write_text("")
