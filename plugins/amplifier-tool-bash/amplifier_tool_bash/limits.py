@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from typing import TYPE_CHECKING
 
 from amplifier_sandbox.contracts import find_bash
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from amplifier_sandbox.protection import Guarded
+
     from .config import Limits
 
 _HARD_CPU = 2
@@ -52,3 +57,13 @@ def find_limit(limits: Limits, code: int, text: str) -> str | None:
     if limits.memory_mb is not None and any(sign in text for sign in signs):
         return f"the limit of memory was reached: memory_mb, {limits.memory_mb}"
     return None
+
+
+def find_own_python(guarded: Guarded, text: str) -> Iterator[str]:
+    """Yield a sentence about the Python of this program and its rule, if a command has met it read-only."""
+    lines = "\n".join(line for line in text.splitlines() if "Read-only file system" in line)
+    paths = [path for path in (*guarded.fixed, *guarded.own_links) if guarded.fixed and path in lines]
+    met = next((path for path in paths if re.search(rf"(?<![\w.-]){re.escape(path)}(?![\w.-])", lines)), None)
+    if met is not None:
+        rule = f"bash({met if met in guarded.fixed else guarded.fixed[0]}/**)"
+        yield f'{met} has the Python that runs amplifier, read-only: allow: ["{rule}"] of your own settings opens it'

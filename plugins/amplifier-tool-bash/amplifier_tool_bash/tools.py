@@ -22,7 +22,7 @@ from .background import Background
 from .client_terminal import TERMINAL, TERMINALS, TerminalCommand
 from .commands.decoding import describe_command
 from .failures import BashError, InvalidInput
-from .limits import find_limit, make_limits, make_shell
+from .limits import find_limit, find_own_python, make_limits, make_shell
 from .output import Output
 from .running import Command
 from .schemas import DESCRIPTIONS, check, make_schemas
@@ -218,6 +218,7 @@ class Shell:
             facts["failure"] = {"message": message, "type": "TimeoutError"}
         if (limit := find_limit(self._config.limits, command.code, output.last)) is not None:
             facts["limit"] = limit
+        said += find_own_python(guarded, output.last)
         return {**facts, "warnings": said} if said else facts
 
     def _find_guarded(self) -> Guarded:

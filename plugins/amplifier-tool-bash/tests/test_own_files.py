@@ -55,7 +55,10 @@ def test_a_command_reads_the_python_of_the_program_and_does_not_change_it(work: 
     assert result["output"].count(": Read-only file system\nbash: line 1") == 2, result
     assert sorted((work / "own").rglob("*")) == files, result
     assert (work / "own" / ".venv" / "pyvenv.cfg").read_text() == settings
-    assert not (work / "old").exists() and "warnings" not in result
+    assert not (work / "old").exists()
+    rule = 'read-only: allow: ["bash(own/.venv/**)"] of your own settings opens it'
+    assert result["warnings"] == [f"own/.venv has the Python that runs amplifier, {rule}"]
+    assert "warnings" not in run(python, work, "echo x >/usr/new; echo x >own/.venv-new; cat own/.venv/pyvenv.cfg")
 
 
 @pytest.mark.parametrize("link", [".venv", "own/.venv"])
