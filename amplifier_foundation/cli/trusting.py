@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -17,7 +17,7 @@ from ..security.session_mark import is_within_session, refuse_in_session
 from ..security.trust import NotTrusted, check_settings, is_checked, show_place, trust_content, without_project
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import SessionRecord
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 
     Confirm = Callable[[str], Awaitable[bool]]
 
+_Shown = TypeVar("_Shown", str, list[str])
 MOST_SHOWN = 200_000
 """Characters of a diff that are shown; of a longer one, the rest is told with its files."""
+LONGEST_LINE, MOST_LINES, MOST_FILES = 4_000, 400, 200
+"""Characters of a line about what would run, these lines, and the files to look at where more is left out."""
 
 
 async def confirm_here(question: str) -> bool:
@@ -137,8 +140,13 @@ def show_content(error: NotTrusted) -> None:
     if not error.changed:
         click.echo(f"{shown} is not trusted yet. It would run or use:", err=True)
         click.echo(f"  {'file':12} {plain_line(content.place)}", err=True)
-        for label, text in content.lines:
-            click.echo(f"  {plain_line(label):12} {exact_line(text)}", err=True)
+        lines = [f"  {plain_line(label):12} {exact_line(text)}" for label, text in content.lines]
+        for line in keep_ends(lines, MOST_LINES, [f"… {len(lines) - MOST_LINES} lines are not shown …"]):
+            note = f" … {len(line) - LONGEST_LINE} characters are not shown … "
+            click.echo(keep_ends(line, LONGEST_LINE, note), err=True)
+        if len(lines) > MOST_LINES or any(len(line) > LONGEST_LINE for line in lines):
+            click.echo("Not all is shown. Look at these files before you say yes:", err=True)
+            name_files([content.place, *content.files])
         return
     click.echo(f"{shown} has changed since it was trusted:", err=True)
     left, rest = MOST_SHOWN, 0
@@ -149,8 +157,20 @@ def show_content(error: NotTrusted) -> None:
             click.echo(exact_line(redact_words(line)), err=True)
     if rest:
         click.echo(f"… {rest} more lines are not shown. Look at these files before you say yes:", err=True)
-        for path in dict.fromkeys((*error.changed, *content.files)):
-            click.echo(f"  {plain_line(path)}", err=True)
+        name_files([*error.changed, *content.files])
+
+
+def keep_ends(shown: _Shown, most: int, note: _Shown) -> _Shown:
+    """Return a text or a list with `note` in place of its middle if it is longer than `most`."""
+    return shown if len(shown) <= most else shown[: most // 2] + note + shown[-most // 2 :]
+
+
+def name_files(paths: Sequence[str]) -> None:
+    """Name on stderr the first of these files, and tell how many others there are."""
+    named = [plain_line(path) for path in dict.fromkeys(paths)]
+    rest = len(named) - MOST_FILES
+    for path in named[:MOST_FILES] + ([f"… {rest} more"] if rest > 0 else []):
+        click.echo(f"  {path}", err=True)
 
 
 def diff(content: Content, changed: tuple[str, ...]) -> Iterator[str]:

@@ -936,6 +936,23 @@ def test_secrets_with_signs_of_a_shell_are_hidden_where_no_shell_reads_them(
         assert shown in err
 
 
+def test_of_many_and_of_long_commands_the_ends_are_shown_with_the_files(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands = [{"command": f"echo {number} {'x' * 100_000 if number == 1 else ''}; true"} for number in range(1_000)]
+    hooks = [{"module": "hooks-shell", "config": {"hooks": {"Stop": [{"hooks": commands}]}}}]
+    (project / "bundle.md").write_text(f"---\n{json.dumps({'bundle': {'name': 'safe'}, 'hooks': hooks})}\n---\n")
+    err = said(capsys, "trust", "-y")[2]
+    lines = err.splitlines()
+    assert len(err) < 40_000
+    assert any(line.startswith("… ") and line.endswith(" lines are not shown …") for line in lines)
+    (long,) = (line for line in lines if " characters are not shown … " in line)
+    assert long.startswith("  runs         echo 1 xxx") and long.endswith("xxx; true") and len(long) < 4_100
+    assert any("echo 0 ; true" in line for line in lines) and any("echo 999 ; true" in line for line in lines)
+    rest = lines.index("Not all is shown. Look at these files before you say yes:")
+    assert f"  {project}/bundle.md" in lines[rest:]
+
+
 def test_a_long_change_is_shown_whole_or_says_where_the_rest_is(
     stranger: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
