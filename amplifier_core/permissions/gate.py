@@ -44,16 +44,24 @@ class Grants:
 
     def cover(self, call: Call, policy: Policy | None = None, folder: str = ".") -> bool:
         """Return whether a call in a folder was allowed before; what the `policy` allows by itself needs no rule."""
-        key = call_hash(call.tool, call.arguments)
-        if key in self._calls:
-            before = self._calls[key]
-            if before is None or digest_call(call, folder) == (before, True):
-                return True
+        if self.find_changed(call, folder) == []:
+            return True
         return bool(self._rules and call.accesses) and all(
             any(rule.names(call.tool) and rule.fits(access) for rule in self._rules)
             or (policy is not None and policy.allows(call.tool, access))
             for access in call.accesses
         )
+
+    def find_changed(self, call: Call, folder: str) -> list[str] | None:
+        """Return what an allowed call runs that has changed since; None for a call that was not allowed by itself."""
+        from ..utils.scripts import find_changed
+
+        key = call_hash(call.tool, call.arguments)
+        if key not in self._calls or (before := self._calls[key]) is None:
+            return [] if key in self._calls else None
+        after = digest_call(call, folder)
+        changed = find_changed(before, after.digests)
+        return changed if after.is_known else changed or ["what it runs"]
 
 
 def call_hash(tool: str, arguments: Mapping[str, Any]) -> str:
@@ -65,11 +73,11 @@ def call_hash(tool: str, arguments: Mapping[str, Any]) -> str:
 
 
 def digest_call(call: Call, folder: str) -> Scripts:
-    """Return the files that the commands of a call run or read, as they are now; none where it may name others."""
+    """Return the files that the commands of a call run or obey, as they are now; none where it may name others."""
     from ..utils.scripts import digest_scripts
 
     values = [value for value in call.arguments.values() if isinstance(value, str)]
-    return digest_scripts(call.find_commands(folder), folder, values, only_known=True)
+    return digest_scripts(call.find_commands(folder), folder, values, only_run=True)
 
 
 class PermissionGate:
@@ -127,6 +135,8 @@ class PermissionGate:
         call = Call.of(tool, arguments or {}, self.folder, declared)
         rule, scripts = self._rule_for_good(call), digest_call(call, self.folder)
         prompt = describe_question(call, decision)
+        if changed := self.grants.find_changed(call, self.folder):
+            prompt += f" (asked anew: {_show_names(changed)} has changed)"
         if not scripts.is_known:
             prompt += f" ({'not for the session' if rule else 'only once'}: {MAY_VARY})"
         self._asked[prompt] = call, scripts
@@ -194,6 +204,11 @@ def describe_question(call: Call, decision: Decision) -> str:
     shown = ", ".join(f"{_show_name(name)}={json.dumps(value, default=repr)}" for name, value in call.arguments.items())
     reason = decision.reason if is_printable(decision.reason) else json.dumps(decision.reason)
     return f"{_show_name(call.tool)}({shown}): {reason}"
+
+
+def _show_names(names: list[str]) -> str:
+    shown = [name if is_printable(name) else json.dumps(name) for name in names[:3]]
+    return ", ".join(shown) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _show_name(name: str) -> str:

@@ -23,6 +23,10 @@ _OBEYED = {
 """What programs obey in their folder."""
 _OTHER_FILE = r"-[fc]|--\w*file"
 """The options that name another file for them."""
+_VALUE_FOLLOWS = (
+    r"-[fcr]|--[\w-]*(?:file|config|require|import|rc)|run|tsx|ts-node|Rscript|julia|tclsh|ansible-playbook"
+)
+"""The options and programs whose next word is obeyed."""
 _BETWEEN = r"""([\s;&|<>()"'`=]+)"""
 BEFORE_COMMAND = frozenset(
     (
@@ -52,6 +56,8 @@ class Word(NamedTuple):
     text: str
     is_run: bool
     """Whether the command runs or obeys it."""
+    is_value: bool = False
+    """Whether its program may obey it: the value of an assignment or an option, or what follows `run`."""
 
 
 def find_words(command: str) -> Iterator[Word]:
@@ -68,14 +74,15 @@ def find_words(command: str) -> Iterator[Word]:
     for word in words:
         pieces = re.split(_BETWEEN, word.replace("\\", ""))
         if any(pieces[::2]) and len(pieces) > 1:
-            yield from _spell(word, is_run)
+            yield from _spell(word, is_run, is_value=False)
         is_assigned = is_first and re.match(r"\w+=", word) is not None
         is_first = is_first or re.search(r"\s", word) is not None  # a text, such as that of `sh -c`
+        is_value = False
         for part, separator in zip(pieces[::2], [*pieces[1::2], ""], strict=True):
             if part:
                 name = part.rpartition("/")[2]
                 is_run = is_run or (obeys and re.match(_OTHER_FILE, part) is not None)
-                yield from _spell(part, is_run)
+                yield from _spell(part, is_run, is_value=is_value or re.fullmatch(_VALUE_FOLLOWS, before) is not None)
                 yield from (Word(each, True) for each in _OBEYED.get(name, ()))
                 if part.startswith("-m") or before == "-m":
                     yield from (Word(each, True) for each in _find_modules(part if before == "-m" else part[2:]))
@@ -86,13 +93,20 @@ def find_words(command: str) -> Iterator[Word]:
                 obeys = obeys or name in _OBEYED
                 before, is_first = part, part in BEFORE_COMMAND
             is_first = is_first or re.search(r"[;&|(`]", separator) is not None
+            is_value = is_value or "=" in separator
         is_first = is_first or is_assigned
 
 
-def _spell(word: str, is_run: bool) -> Iterator[Word]:
+def _spell(word: str, is_run: bool, *, is_value: bool) -> Iterator[Word]:
     """Yield the names that a word may be for the program: whole, a value, or what follows `-f` or `@`."""
-    spelled = (word, word.partition("=")[2], word[2:] if word[:1] == "-" else "", word.removeprefix("@"))
-    yield from (Word(each, is_run) for each in dict.fromkeys(spelled) if each)
+    follows = word[2:] if word[:1] == "-" else ""
+    spelled = {
+        word: is_value,
+        word.partition("=")[2]: True,
+        follows: is_value or re.match(_VALUE_FOLLOWS, word) is not None,
+        word.removeprefix("@"): is_value or word.startswith("@"),
+    }
+    yield from (Word(text, is_run, is_obeyed) for text, is_obeyed in spelled.items() if text)
 
 
 def _find_modules(name: str) -> Iterator[str]:

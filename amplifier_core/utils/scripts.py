@@ -48,24 +48,32 @@ class Scripts(NamedTuple):
 
 
 def digest_scripts(
-    commands: Iterable[str], folder: str, values: Iterable[str] = (), *, only_known: bool = False
+    commands: Iterable[str], folder: str, values: Iterable[str] = (), *, only_run: bool = False
 ) -> Scripts:
     """Return the files that commands name, in a folder or in one that a word or another of the `values` names.
 
-    With `only_known`, no file is looked at for commands that can name others.
+    With `only_run`, those count that the commands run or obey, and programs; none for commands that can name others.
     """
     commands = list(commands)
     text, is_known = "\n".join(commands), not any(map(may_name_others, commands))
-    if only_known and not is_known:
+    if only_run and not is_known:
         return Scripts({}, False)
-    words = list(dict.fromkeys(word.text for word in find_words(text)))
-    above = _find_folders(folder, (*values, *words[:_MOST_WORDS])) if text else [""]
+    counts_all = not only_run or _runs_values(text) or re.search(r"/dev/(?:fd|stdin)|/proc/", text) is not None
+    words: dict[str, bool] = {}
+    for word in find_words(text):
+        words[word.text] = words.get(word.text, counts_all) or word.is_run or word.is_value
+    above = _find_folders(folder, (*values, *islice(words, _MOST_WORDS))) if text else [""]
     reading = _Reading()
     for inside in above[:_MOST_FOLDERS]:
-        for word in words[:_MOST_WORDS]:
-            reading.read(word, folder, inside)
+        for name, counts in islice(words.items(), _MOST_WORDS):
+            reading.read(name, folder, inside, counts=counts)
     is_small = len(words) <= _MOST_WORDS and len(above) <= _MOST_FOLDERS and not reading.is_cut
     return Scripts(reading.found, is_known and is_small and all(map(_is_expandable, words)))
+
+
+def find_changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Return the files whose digests differ, or that have one on one side alone."""
+    return [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
 
 
 class _Reading:
@@ -76,23 +84,25 @@ class _Reading:
         self.is_cut = False
         self._patterns, self._left = MOST_PATTERNS, MOST_BYTES
 
-    def read(self, word: str, folder: str, inside: str) -> None:
-        """Add the files that a word names in the folder `inside` another."""
+    def read(self, word: str, folder: str, inside: str, *, counts: bool) -> None:
+        """Add the files that a word names in the folder `inside` another; of one that does not count, programs."""
         if _is_pattern(word):
             self._patterns -= 1
             if self._patterns < 0:
                 self.is_cut = True
                 return
         for name in _expand(word, _join(folder, inside)):
-            if len(self.found) < MOST_SCRIPTS and (digest := self._digest(_join(folder, inside), name)) is not None:
+            if len(self.found) >= MOST_SCRIPTS:
+                break
+            if (digest := self._digest(_join(folder, inside), name, counts=counts)) is not None:
                 self.found[f"{inside.rstrip('/')}/{name}" if inside else name] = digest
         self.is_cut = self.is_cut or len(self.found) >= MOST_SCRIPTS
 
-    def _digest(self, folder: Path, name: str) -> str | None:
-        """Return the digest of a file; None for what is none."""
+    def _digest(self, folder: Path, name: str, *, counts: bool) -> str | None:
+        """Return the digest of a file; None for what is none, or does not count."""
         try:
             path = _join(folder, name)
-            if not path.is_file():
+            if not path.is_file() or not (counts or path.stat().st_mode & 0o111):
                 return None
             size, changed = path.stat().st_size, path.stat().st_mtime_ns
             if size <= LARGEST_SCRIPT and size <= self._left:
@@ -112,9 +122,8 @@ def find_scripts(command: str, folder: str, variables: Mapping[str, str]) -> Ite
     """
     command = re.sub(_VARIABLE, lambda found: variables.get(found[1] or found[2], found[0]), command)
     roots = [Path(each).resolve() for each in (folder, *variables.values())]
-    words = dict.fromkeys(islice(find_words(command), _MOST_WORDS))
-    line = re.sub(r"\s+", lambda found: ";" if "\n" in found[0] else " ", command)
-    runs_values = re.search(_RUNS_VALUES, line) is not None
+    words = dict.fromkeys((word.text, word.is_run) for word in islice(find_words(command), _MOST_WORDS))
+    runs_values = _runs_values(command)
     seen: set[Path] = set()
     for inside in _find_folders(folder, (word for word, _ in words))[:_MOST_FOLDERS]:
         for word, is_run in words:
@@ -127,6 +136,12 @@ def find_scripts(command: str, folder: str, variables: Mapping[str, str]) -> Ite
                         yield path
                 except OSError:
                     continue
+
+
+def _runs_values(command: str) -> bool:
+    """Return whether a command has an interpreter for the files of its other words, or patterns."""
+    line = re.sub(r"\s+", lambda found: ";" if "\n" in found[0] else " ", command)
+    return re.search(_RUNS_VALUES, line) is not None
 
 
 def _find_paths(word: str, folder: Path, roots: Iterable[str], *, with_patterns: bool) -> list[Path]:

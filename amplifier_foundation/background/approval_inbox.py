@@ -12,7 +12,7 @@ from amplifier_core.frozen import slotted
 from amplifier_core.permissions import parse_rule
 from amplifier_core.permissions.gate import ALWAYS, SESSION, call_hash
 from amplifier_core.storage import PromptDeliveries
-from amplifier_core.utils.scripts import digest_scripts
+from amplifier_core.utils.scripts import digest_scripts, find_changed
 
 from ..sessions.asked import Answer, answer_or_hold
 from .approvals import WAITS, Approval, read_approvals, save, settle
@@ -207,11 +207,6 @@ def _find_change(before: Approval, after: Approval) -> str:
     """Return what has changed since a question about the same call."""
     if before.call_hash != after.call_hash:
         return "the arguments have changed"
-    changed = [
-        name
-        for name in sorted({*before.scripts, *after.scripts})
-        if before.scripts.get(name) != after.scripts.get(name)
-    ]
-    if changed:
+    if changed := find_changed(before.scripts, after.scripts):
         return f"{', '.join(changed)} has changed"
     return "what it would change has changed" if before.preview != after.preview else "the bundle has changed"

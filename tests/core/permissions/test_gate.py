@@ -155,6 +155,21 @@ async def test_an_answer_for_the_session_holds_while_the_scripts_of_the_call_are
     assert len(asked.questions) == 2
 
 
+async def test_an_answer_for_the_session_outlives_edits_of_what_is_not_run_and_a_question_names_what_changed(
+    tmp_path: Path,
+) -> None:
+    coordinator, gate, asked = guarded({}, *["Allow for this session"] * 3)
+    gate.folder = str(tmp_path)
+    for text in ("first", "second"):
+        (tmp_path / "test_a.py").write_text(text)
+        for command in ("python -m pytest test_a.py -q", "git add test_a.py", "sh b.sh"):
+            assert (await verdict(coordinator, "bash", command=command)).action == "continue"
+    assert len(asked.questions) == 3
+    (tmp_path / "b.sh").touch()
+    assert (await verdict(coordinator, "bash", command="sh b.sh")).action == "deny"
+    assert asked.questions[3][0] == 'bash(command="sh b.sh"): commands are asked for (asked anew: b.sh has changed)'
+
+
 async def test_the_scripts_of_an_answer_are_those_of_the_question(tmp_path: Path) -> None:
     class Slow(Asked):
         async def request_approval(self, prompt: str, options: list[str], *limits: Any) -> str:
