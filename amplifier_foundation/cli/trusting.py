@@ -148,7 +148,7 @@ def show_content(error: NotTrusted) -> None:
             click.echo("Not all is shown. Look at these files before you say yes:", err=True)
             name_files([content.place, *content.files])
         return
-    click.echo(f"{shown} has changed since it was trusted:", err=True)
+    click.echo(f"{shown} {error.problem}:", err=True)
     left, rest = MOST_SHOWN, 0
     for line in diff(content, error.changed):
         rest += 1 if len(line) > left else 0

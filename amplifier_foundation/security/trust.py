@@ -49,10 +49,19 @@ class NotTrusted(AmplifierError, PermissionError):
         if self.changed:
             names = ", ".join(_brief(each, place) for each in self.changed[:3])
             more = f" and {len(self.changed) - 3} more" if len(self.changed) > 3 else ""
-            text = f"{shown} has changed since it was trusted ({names}{more})"
+            text = f"{shown} {self.problem} ({names}{more})"
         else:
             text = f"{shown} is not trusted, and nothing of it runs"
         super().__init__(f"{text}. Look at it, and trust it, with: amplifier trust {target}")
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the changed files, as the end of a sentence about the place."""
+        with suppress(TrustUnreadable):
+            entry = Ledger().find(self.place)
+            if entry is not None and entry.files.keys().isdisjoint(self.changed):
+                return "uses files that were not trusted with it"
+        return "has changed since it was trusted"
 
     @property
     def is_taken_back(self) -> bool:

@@ -125,7 +125,8 @@ def test_skills_of_a_bundle_are_a_part_of_it(project: Path, monkeypatch: pytest.
         write(project / file, f"{before}\nAdded.\n")
         refused = run("run", "use shipped")
         assert refused.returncode == exits.WAITING
-        assert f"bundle.md has changed since it was trusted ({file})" in refused.stderr
+        problem = "has changed since it was trusted" if before else "uses files that were not trusted with it"
+        assert f"bundle.md {problem} ({file})" in refused.stderr
         assert "Added" in run("trust", "--yes").stderr
         assert run("run", "use shipped").returncode == exits.OK
 
