@@ -21,6 +21,11 @@ _OBEYED = {
     "tox": ("tox.ini", "pyproject.toml"),
 }
 """What programs obey in their folder."""
+_OF_FOLDER = {
+    "python": ("__main__.py",),
+    **dict.fromkeys(("node", "deno", "bun"), ("package.json", "index.js")),
+}
+"""What an interpreter runs or obeys of a folder that it is given; Node.js also what `package.json` names."""
 _OTHER_FILE = r"-[fc]|--\w*file"
 """The options that name another file for them."""
 _VALUE_FOLLOWS = (
@@ -71,6 +76,7 @@ def find_words(command: str) -> Iterator[Word]:
         words = command.split()
     is_run = obeys = False
     is_first, before = True, ""
+    inside: tuple[str, ...] = ()
     for word in words:
         pieces = re.split(_BETWEEN, word.replace("\\", ""))
         if any(pieces[::2]) and len(pieces) > 1:
@@ -87,8 +93,9 @@ def find_words(command: str) -> Iterator[Word]:
                 if part.startswith("-m") or before == "-m":
                     yield from (Word(each, True) for each in _find_modules(part if before == "-m" else part[2:]))
                 if re.fullmatch(PROGRAM, name) or (is_first and part in _SOURCE):
-                    is_run = True
+                    is_run, inside = True, _OF_FOLDER.get(name.rstrip(".0123456789"), ())
                 elif not part.startswith("-"):
+                    yield from (Word(f"{part}/{each}", True) for each in inside if is_run)
                     is_run = False
                 obeys = obeys or name in _OBEYED
                 before, is_first = part, part in BEFORE_COMMAND

@@ -19,6 +19,8 @@ FILES = (
     "tool/__init__.py",
     "tool/go.py",
     "my script.sh",
+    "sub/__main__.py",
+    "sub/index.js",
     "package.json",
 )
 
@@ -91,6 +93,8 @@ def test_everyday_commands_can_be_allowed_for_longer(command: str, folder: Path)
         ("git -c core.pager=./a.sh log", ["./a.sh"]), ("cat a.sh | env sh", ["a.sh"]), ("sh < a.sh", ["a.sh"]),
         (". ./a.sh", ["./a.sh", "././a.sh"]), ("uv run a.sh", ["a.sh"]), ("exec 3<a.sh; sh /dev/fd/3", ["a.sh"]),
         ("cd sub; sh a.sh", ["a.sh", "sub/a.sh"]), ("python -m tool.go", ["tool/go.py", "tool/__init__.py"]),
+        ("python3.12 -u sub", ["sub/__main__.py"]), ("python ./sub x", ["./sub/__main__.py"]), ("sh sub", []),
+        ("node .", ["./package.json", "././package.json"]), ("node sub", ["sub/index.js"]), ("ls sub", []),
         ("BASH_ENV=a.sh bash -c true", ["a.sh"]), ("npm test --prefix sub", ["package.json"]),
     ],
 )  # fmt: skip

@@ -74,6 +74,8 @@ def folder(tmp_path: Path) -> Path:
         ("make --makefile=rules", ["rules", "Makefile"]),
         ("npm run lint", ["package.json"]),
         ("python3 -m fmt", ["__main__.py"]),
+        ("python3 fmt/", ["__main__.py"]),
+        ("node --test .", ["package.json"]),
         ("bash -c 'python3 -mfmt'", ["__main__.py"]),
         ("ruff check *.sh sub/*", []),
         ("python3 -m black *.sh", []),
