@@ -53,7 +53,7 @@ class Grants:
         )
 
     def find_changed(self, call: Call, folder: str) -> list[str] | None:
-        """Return what an allowed call runs that has changed since; None for a call that was not allowed by itself."""
+        """Return the changed files of an allowed call; None for a call without an answer of its own."""
         from ..utils.scripts import find_changed
 
         key = call_hash(call.tool, call.arguments)
@@ -136,7 +136,9 @@ class PermissionGate:
         rule, scripts = self._rule_for_good(call), digest_call(call, self.folder)
         prompt = describe_question(call, decision)
         if changed := self.grants.find_changed(call, self.folder):
-            prompt += f" (asked anew: {_show_names(changed)} has changed)"
+            shown = [name if is_printable(name) else json.dumps(name) for name in changed[:3]]
+            more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+            prompt += f" (asked anew: {', '.join(shown)}{more} has changed)"
         if not scripts.is_known:
             prompt += f" ({'not for the session' if rule else 'only once'}: {MAY_VARY})"
         self._asked[prompt] = call, scripts
@@ -204,11 +206,6 @@ def describe_question(call: Call, decision: Decision) -> str:
     shown = ", ".join(f"{_show_name(name)}={json.dumps(value, default=repr)}" for name, value in call.arguments.items())
     reason = decision.reason if is_printable(decision.reason) else json.dumps(decision.reason)
     return f"{_show_name(call.tool)}({shown}): {reason}"
-
-
-def _show_names(names: list[str]) -> str:
-    shown = [name if is_printable(name) else json.dumps(name) for name in names[:3]]
-    return ", ".join(shown) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _show_name(name: str) -> str:

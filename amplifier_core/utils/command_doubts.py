@@ -43,7 +43,7 @@ def may_name_others(command: str) -> bool:
 
 
 def _unquote(found: re.Match[str]) -> str:
-    """Return a quoted text with `_` for what is no sign of the shell there; `$'` and `$"` stay a doubt."""
+    """Return a quoted text with `_` for all but the signs of the shell there; `$'` and `$"` stay a doubt."""
     single, double, escaped = found.groups()
     if double is not None:
         kept = re.sub(r"\\.", "_", double, flags=re.DOTALL).replace("$(", "`")

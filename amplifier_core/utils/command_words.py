@@ -1,4 +1,4 @@
-"""Find the words of a shell command that may name files, and which of them it runs or obeys."""
+"""Find the possible names of files in a shell command, and tell those that it runs or obeys from the others."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ BEFORE_COMMAND = frozenset(
 
 
 class Word(NamedTuple):
-    """A word that may name a file."""
+    """A possible name of a file."""
 
     text: str
     is_run: bool
@@ -66,7 +66,7 @@ class Word(NamedTuple):
 
 
 def find_words(command: str) -> Iterator[Word]:
-    """Yield what may name a file: each word, and the values of its options and assignments.
+    """Yield all possible names of files: each word, and the values of its options and assignments.
 
     The first word after an interpreter and its options is run.
     """

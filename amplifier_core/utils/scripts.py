@@ -7,6 +7,7 @@ the files that fit its patterns, the modules of `-m`, and the files that program
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -72,7 +73,7 @@ def digest_scripts(
 
 
 def find_changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """Return the files whose digests differ, or that have one on one side alone."""
+    """Return the files with two digests, or with one on one side alone."""
     return [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
 
 
@@ -85,7 +86,7 @@ class _Reading:
         self._patterns, self._left = MOST_PATTERNS, MOST_BYTES
 
     def read(self, word: str, folder: str, inside: str, *, counts: bool) -> None:
-        """Add the files that a word names in the folder `inside` another; of one that does not count, programs."""
+        """Add the files of a word in the folder `inside` another; only programs unless it `counts`."""
         if _is_pattern(word):
             self._patterns -= 1
             if self._patterns < 0:
@@ -94,11 +95,11 @@ class _Reading:
         for name in _expand(word, _join(folder, inside)):
             if len(self.found) >= MOST_SCRIPTS:
                 break
-            if (digest := self._digest(_join(folder, inside), name, counts=counts)) is not None:
+            if (digest := self.digest(_join(folder, inside), name, counts=counts)) is not None:
                 self.found[f"{inside.rstrip('/')}/{name}" if inside else name] = digest
         self.is_cut = self.is_cut or len(self.found) >= MOST_SCRIPTS
 
-    def _digest(self, folder: Path, name: str, *, counts: bool) -> str | None:
+    def digest(self, folder: Path, name: str, *, counts: bool) -> str | None:
         """Return the digest of a file; None for what is none, or does not count."""
         try:
             path = _join(folder, name)
@@ -167,7 +168,7 @@ def _is_pattern(word: str) -> bool:
 
 
 def _is_expandable(word: str) -> bool:
-    """Return whether a word is no pattern, or one for a quick comparison with few names that a folder can have."""
+    """Return whether a word is no pattern, or one for a quick comparison with few possible names."""
     if not _is_pattern(word):
         return True
     is_quick = word[:1] not in ("/", "~") and ".." not in word and "**" not in word
@@ -188,14 +189,12 @@ def _expand(word: str, folder: Path) -> list[str]:
 
 def _find_folders(folder: str, words: Iterable[str]) -> list[str]:
     """Return the folder itself, "", and those named by words."""
-    return ["", *(each for each in dict.fromkeys(words) if _is_folder(folder, each))]
-
-
-def _is_folder(folder: str, word: str) -> bool:
-    try:
-        return bool(word) and _join(folder, word).is_dir()
-    except (OSError, ValueError, RuntimeError):
-        return False
+    found = [""]
+    for word in dict.fromkeys(words):
+        with suppress(OSError, ValueError, RuntimeError):  # no path, or one that leads nowhere
+            if word and _join(folder, word).is_dir():
+                found.append(word)
+    return found
 
 
 def _is_script(path: Path) -> bool:
