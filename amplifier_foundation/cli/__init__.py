@@ -232,6 +232,9 @@ def main(args: Sequence[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without a character shows `?`
     code = _write_out(invoke(args))
+    if (unread := sys.modules.get("amplifier_foundation.cli.unread")) is not None:
+        with suppress(KeyboardInterrupt):
+            unread.wait_at_end()
     own_loops = sys.modules.get("amplifier_foundation.spawning.own_loops")
     loops = sys.modules.get("amplifier_foundation.cli.loops")
     preloading = sys.modules.get("amplifier_core.preloading")

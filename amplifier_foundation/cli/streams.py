@@ -1,4 +1,4 @@
-"""Write to a pipe that does not block as to any other one: wait for its reader, or leave out what nobody reads."""
+"""Write to a pipe that does not block as to any other one: wait for its reader, or keep what it has not read yet."""
 
 from __future__ import annotations
 
@@ -6,50 +6,33 @@ import io
 import os
 import select
 import sys
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .unread import UnreadPipe
 
 _replaced: list[TextIO] = []
 """The streams in whose place others are: their end would close the files."""
 
-
-PATIENCE = 0.2
-"""Seconds to wait for a reader that has kept up until now, before lines are left out."""
-_may_leave_out = False
+_find_pipe: Callable[[int], UnreadPipe | None] = lambda _: None  # noqa: E731 - `leave_out_unread` sets another one
 
 
 class WaitingFile(io.FileIO):
     """A file that waits for room also where the other side of a pipe has set `O_NONBLOCK`.
 
-    After `leave_out_unread`, it leaves out what finds no room in a pipe, and counts the lines for the reader.
+    After `leave_out_unread`, a write to a pipe does not wait.
     """
 
-    _left_out = 0
-    _is_cut = False
-    """Whether the last line was written in part."""
-
     def write(self, data: Any, /) -> int:
-        """Write some bytes at least; return their number, with those left out. Raises `OSError`."""
-        if _may_leave_out and not self.isatty():
-            return self._write_or_leave_out(bytes(data))
-        return self._write_waiting(data)
-
-    def _write_waiting(self, data: Any) -> int:
+        """Write some bytes at least; return their number, with those that wait or are left out. Raises `OSError`."""
+        if (pipe := _find_pipe(self.fileno())) is not None:
+            pipe.write(self.fileno(), bytes(data))
+            return len(data)
         while (written := super().write(data)) is None:  # so it says that there is no room
             select.select((), (self,), ())
         return written
-
-    def _write_or_leave_out(self, data: bytes) -> int:
-        if not has_room(self.fileno(), 0 if self._left_out else PATIENCE):
-            self._left_out += max(1, data.count(b"\n"))
-            return len(data)
-        note = ""
-        if self._left_out:
-            end = "\n" if self._is_cut else ""
-            note, self._left_out = f"{end}amplifier: lines left out here, as nobody read them: {self._left_out}\n", 0
-        text = (note.encode() + data)[: select.PIPE_BUF]  # a pipe with room takes so much at once
-        written = self._write_waiting(text)
-        self._is_cut = not text[:written].endswith(b"\n")
-        return max(0, written - len(note))
 
 
 class WholeFile(WaitingFile):
@@ -76,9 +59,11 @@ def open_waiting(descriptor: int, like: TextIO, *, closefd: bool = True) -> Text
 
 
 def leave_out_unread() -> None:
-    """From now on, have stdout and stderr leave out lines of which the reader of a pipe has no more room."""
-    global _may_leave_out
-    _may_leave_out = True
+    """From now on, have stdout and stderr keep what the reader of a pipe has no room for, and leave out the rest."""
+    global _find_pipe
+    from .unread import find_pipe
+
+    _find_pipe = find_pipe
 
 
 def has_room(descriptor: int, seconds: float = 0.0) -> bool:

@@ -126,7 +126,8 @@ async def bring_up(
                 click.echo(f"{bundle.name}/{config.name}: pool_size {config.pool_size}, woken by {triggers}")
         return exits.OK
     logfile = Logfile(log) if log else None
-    leave_out_unread()
+    if not once:  # an end of its own may wait for a reader
+        leave_out_unread()
     notifications = Notifications(read_settings_here().get("notify") or [], SystemClock())
     with RunView(quiet=quiet, dated=logfile is not None) as view, Stopper() as stopper, ending_when_frozen():
 

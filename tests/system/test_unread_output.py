@@ -5,13 +5,16 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from amplifier_foundation.cli import unread as unread_pipe
 
 PATIENCE = 60.0
 PROGRAM = (sys.executable, "-m", "amplifier_foundation")
@@ -56,32 +59,118 @@ def fill(writing: int) -> None:
         os.set_blocking(writing, True)
 
 
-def test_up_works_while_nobody_reads_its_lines_and_tells_how_many_are_left_out(
-    tmp_path: Path, unread: tuple[int, int]
-) -> None:
+def read_all(reading: int, up: subprocess.Popen[bytes]) -> str:
+    """Return what comes until a process ends, without what filled the pipe."""
+    said = b""
+    while up.poll() is None or select.select([reading], [], [], 0)[0]:
+        if select.select([reading], [], [], 0.1)[0]:
+            said += os.read(reading, 1000)
+    return said.decode().lstrip(".")
+
+
+@pytest.fixture
+def amplifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Runs commands in a project with an event, and returns what they print."""
     (tmp_path / "bundle.md").write_text(BUNDLE)
-    environment = {**os.environ, "AMPLIFIER_HOME": str(tmp_path / "home"), "AMPLIFIER_TRUST": "1"}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("AMPLIFIER_TRUST", "1")
 
-    def amplifier(*arguments: str) -> str:
-        done = subprocess.run(
-            [*PROGRAM, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-        )
-        return done.stdout
+    def run(*arguments: str) -> str:
+        return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, check=True).stdout
 
-    amplifier("trigger", "fire", "asked")
+    run("trigger", "fire", "asked")
+    return run
+
+
+def test_up_works_while_nobody_reads_its_lines_and_keeps_them(
+    amplifier: Callable[..., str], unread: tuple[int, int]
+) -> None:
     reading, writing = unread
-    with subprocess.Popen([*PROGRAM, "up"], cwd=tmp_path, env=environment, stdout=writing, stderr=writing) as up:
+    with subprocess.Popen([*PROGRAM, "up"], stdout=writing, stderr=writing) as up:
         try:
             end = time.monotonic() + PATIENCE
             while "✓ asked" not in amplifier("logs"):
                 assert time.monotonic() < end
-            os.read(reading, 1 << 20)
+            up.terminate()
+            said = read_all(reading, up)
+            assert up.wait(PATIENCE) == 143
+        finally:
+            up.kill()
+    assert re.fullmatch(r"Watching .*\n(.*\n)*.*✓ asked.*\n(.*\n)*Stopping: .*\n", said)
+
+
+def test_up_ends_at_sigterm_while_nobody_reads_its_lines(
+    amplifier: Callable[..., str], unread: tuple[int, int]
+) -> None:
+    with subprocess.Popen([*PROGRAM, "up"], stdout=unread[1], stderr=unread[1]) as up:
+        try:
+            end = time.monotonic() + PATIENCE
+            while "✓ asked" not in amplifier("logs"):
+                assert time.monotonic() < end
             up.terminate()
             assert up.wait(PATIENCE) == 143
         finally:
             up.kill()
-    said = os.read(reading, 1 << 20).decode()
-    assert re.fullmatch(r"amplifier: lines left out here, as nobody read them: \d+\nStopping: .*\n", said)
+
+
+def test_up_that_ends_by_itself_waits_for_a_reader(amplifier: Callable[..., str], unread: tuple[int, int]) -> None:
+    reading, writing = unread
+    with subprocess.Popen([*PROGRAM, "up", "--once"], stdout=writing, stderr=writing) as up:
+        try:
+            with pytest.raises(subprocess.TimeoutExpired):
+                up.wait(3)
+            said = read_all(reading, up)
+        finally:
+            up.kill()
+    assert up.returncode == 0
+    assert "✓ asked" in said
+    assert "left out" not in said
+
+
+@pytest.mark.parametrize("length", [50, 6000])
+def test_whole_lines_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+    monkeypatch.setattr(unread_pipe, "KEPT", 100_000)
+    monkeypatch.setattr(unread_pipe, "LAST_WAIT", 0.1)
+    reading, writing = os.pipe()
+    lines, pipe = 2_000_000 // length, unread_pipe.UnreadPipe()
+    for number in range(lines):
+        line = f"{number} {'é' * length}\n".encode()
+        for piece in (line[:99], line[99:]):
+            pipe.write(writing, piece)
+    pipe.wait_at_end()  # nobody has read anything: the rest is left out
+    os.set_blocking(reading, False)
+    said = b""
+    while select.select([reading], [], [], PATIENCE)[0] and (some := os.read(reading, 1000)):
+        said += some
+        if said.endswith(b"\n") and b"left out here" in said.splitlines()[-1]:
+            break
+    os.close(reading)
+    os.close(writing)
+    *whole, note = said.decode().splitlines()
+    assert whole == [f"{number} {'é' * length}" for number in range(len(whole))]
+    assert note == f"amplifier: lines left out here, as nobody read them: {lines - len(whole)}"
+
+
+def test_lines_go_on_after_those_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unread_pipe, "KEPT", 100_000)
+    reading, writing = os.pipe()
+    pipe, said = unread_pipe.UnreadPipe(), b""
+    for number in range(20_000):
+        pipe.write(writing, f"line {number}\n".encode())
+    while b"left out" not in said:
+        said += os.read(reading, 1000)
+    pipe.write(writing, b"the last\n")
+    while not said.endswith(b"the last\n"):
+        said += os.read(reading, 1000)
+    os.close(reading)
+    with pytest.raises(BrokenPipeError):
+        while True:
+            pipe.write(writing, b"nobody\n")
+    os.close(writing)
+    *lines, note, _ = said.decode().splitlines()
+    assert lines == [f"line {number}" for number in range(len(lines))]
+    assert note.endswith(f": {20_000 - len(lines)}")
 
 
 def test_a_blocked_process_whose_stderr_has_no_room_ends_after_its_grace(unread: tuple[int, int]) -> None:
