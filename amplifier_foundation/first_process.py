@@ -10,7 +10,9 @@ import signal
 from contextlib import suppress
 
 _FAULTS = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGTRAP}
-_HEARD = signal.valid_signals() - _FAULTS - {signal.SIGKILL, signal.SIGSTOP, signal.SIGTTIN, signal.SIGTTOU}
+_OF_JOBS = {signal.SIGSTOP, signal.SIGCONT, signal.SIGTTIN, signal.SIGTTOU}
+"""What stops and continues a process group, so the child as well."""
+_HEARD = signal.valid_signals() - _FAULTS - _OF_JOBS - {signal.SIGKILL}
 _FROM_TERMINAL = {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH}
 """What a terminal sends to the child as well."""
 

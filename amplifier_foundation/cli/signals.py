@@ -27,6 +27,10 @@ GRACE = 8.0
 
 Containers get 10 seconds from SIGTERM to SIGKILL: the rest is for interrupted sessions to be put back, at no attempt.
 """
+TOGETHER = 0.2
+"""Seconds within which the same signal counts once: a process group, or a control group, gets it, and the first process
+of a container or a wrapper hands it on, too.
+"""
 LAST = 3
 """The signal that ends the process."""
 STILL_BLOCKED = "amplifier: ended while something blocks it; accepted events are stored, and the next start goes on"
@@ -47,6 +51,10 @@ class Stopper:
         self._starting: asyncio.Task[Any] | None = None
         self._hung_up: Callable[[], None] = lambda: None
         self._signals = 0
+        self._heard = 0
+        """Of `_signals`, how many the loop has heard."""
+        self._last: tuple[int, float] = (0, 0.0)
+        """The last signal, and when it came."""
         self._unheard: object | None = None
         """Stands for the first signal that the loop has not heard yet."""
         self._on_a_terminal = sys.stdout.isatty()
@@ -54,7 +62,7 @@ class Stopper:
     def __enter__(self) -> Stopper:
         loop = asyncio.get_running_loop()
         for number, code in ((signal.SIGINT, exits.INTERRUPTED), (signal.SIGTERM, exits.TERMINATED)):
-            loop.add_signal_handler(number, self._on_signal, code)
+            loop.add_signal_handler(number, self._hear, code)
             signal.signal(number, partial(self._count, code))  # the loop hears of it, too: its wake-up stays
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         return self
@@ -85,12 +93,16 @@ class Stopper:
 
     def _on_hangup(self) -> None:
         if self._on_a_terminal and not sys.stdout.isatty():  # it was closed: nobody can press Ctrl-C there
-            self._on_signal(exits.TERMINATED)
+            self._stop(exits.TERMINATED)
         else:
             self._hung_up()
 
     def _count(self, code: int, number: int, frame: object) -> None:
         """Note a signal at once, wherever the program is."""
+        now, (last, then) = time.monotonic(), self._last
+        self._last = number, now
+        if number == last and now - then < TOGETHER:
+            return
         self._signals += 1
         if self._unheard is None:
             self._unheard = object()
@@ -104,7 +116,12 @@ class Stopper:
         if self._unheard is first:
             _end_blocked(code)
 
-    def _on_signal(self, code: int) -> None:
+    def _hear(self, code: int) -> None:
+        if self._heard < self._signals:  # else it came together with another one
+            self._heard += 1
+            self._stop(code)
+
+    def _stop(self, code: int) -> None:
         self._unheard = None
         if self._again.is_set():  # something hangs; all accepted events are in the store
             os._exit(code)

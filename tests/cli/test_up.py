@@ -160,7 +160,7 @@ def test_the_third_signal_waits_for_nothing() -> None:
         "from amplifier_foundation.cli.signals import Stopper\n"
         "async def hang():\n"
         "    with Stopper():\n"
-        "        for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):\n"
+        "        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):\n"
         "            print(number.name, flush=True)\n"
         "            os.kill(os.getpid(), number)\n"
         "            await asyncio.sleep(0.01)\n"
@@ -168,13 +168,13 @@ def test_the_third_signal_waits_for_nothing() -> None:
         "asyncio.run(hang())\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (exits.TERMINATED, "SIGINT\nSIGINT\nSIGTERM\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (exits.INTERRUPTED, "SIGINT\nSIGTERM\nSIGINT\n", "")
 
 
 BLOCKED = """
 import _thread, asyncio, os, signal, time
 from amplifier_foundation.cli import signals
-signals.GRACE = {grace}
+signals.GRACE, signals.TOGETHER = {grace}, 0
 def refuse(*args):
     raise RuntimeError("can't start new thread")
 async def hang():
@@ -299,6 +299,20 @@ async def test_a_signal_ends_a_start_that_is_not_over() -> None:
         current = asyncio.current_task()
         assert current is not None
         assert current.cancelling() == 0
+
+
+async def test_a_signal_that_comes_twice_at_once_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Stopper() as stopper:
+        monkeypatch.setattr(signals, "TOGETHER", 3600)
+        for _ in range(2):  # as from a process group, and from the first process of a container
+            os.kill(os.getpid(), signal.SIGTERM)
+            await stopper.wait()
+            for _ in range(10):
+                await asyncio.sleep(0)  # the loop hears of it
+        assert not stopper._again.is_set()
+        monkeypatch.setattr(signals, "TOGETHER", 0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(stopper._again.wait(), 30)
 
 
 async def test_a_hangup_has_the_bundles_looked_at() -> None:

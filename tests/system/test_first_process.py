@@ -41,10 +41,10 @@ def until(found: Callable[[], object]) -> None:
 
 
 @contextmanager
-def first_process(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], int, int]]:
+def first_process(folder: Path, *arguments: str, begin: str = "") -> Iterator[tuple[subprocess.Popen[bytes], int, int]]:
     """Run a command as process 1, as `docker run` does: yield what runs it, its number here, and that of an orphan.
 
-    The orphan ends with what stands in the pipe `orphan` of the folder.
+    A shell runs `begin` before. The orphan ends with what stands in the pipe `orphan` of the folder.
     """
     unshare = [require("unshare"), "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]
     if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
@@ -52,7 +52,7 @@ def first_process(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Po
     os.mkfifo(folder / "orphan")
     (folder / "bundle.md").write_text(BUNDLE)
     command = [sys.executable, "-m", "amplifier_foundation", *arguments]
-    script = '(cat < orphan > /dev/null &); echo left; exec "$@" > /dev/null'
+    script = "(cat < orphan > /dev/null &); echo left; " + begin + ' exec "$@" > /dev/null'
     with subprocess.Popen(
         [*unshare, "sh", "-c", script, "-", *command],
         cwd=folder,
@@ -88,5 +88,12 @@ def test_the_first_process_of_a_container_reaps_orphans_and_keeps_the_exit_code(
             until(lambda: len(children_of(first)) == 2)
         (tmp_path / "orphan").write_text("")
         until(lambda: orphan not in children_of(first))
+        program.communicate(b"hello", PATIENCE)
+        assert program.returncode == 5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")
+def test_the_first_process_of_a_container_ends_also_where_sigchld_is_ignored(tmp_path: Path) -> None:
+    with first_process(tmp_path, "run", "--trust", "--bundle", "none.md", begin="trap '' CHLD;") as (program, _, _):
         program.communicate(b"hello", PATIENCE)
         assert program.returncode == 5
