@@ -365,6 +365,26 @@ def test_what_is_written_grows_with_the_text(monkeypatch: pytest.MonkeyPatch) ->
     assert not any(rows_of(out.getvalue()))
 
 
+def test_rows_of_before_a_suspension_are_left_to_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "REFRESHES", 1 / 3600)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    terminal, out = LiveTerminal(), io.StringIO()
+    terminal.console = QuietCursor(file=out, force_terminal=True, width=40, height=100)
+    terminal._drawn -= 3600
+    terminal.add("- one\n- two\n- th", 0)
+    for more in ("ree", "\n- four"):
+        out.write("\nsh> fg\n")
+        assert terminal._live is not None
+        terminal._live._looked -= 7200  # suspended so long
+        terminal._drawn -= 3600
+        terminal.add(more, 0)
+    out.write("\nsh> fg\n")
+    terminal._live._looked -= 7200
+    terminal.pause()
+    one, two = ["- one", "- two"], ["sh> fg", "- one", "- two", "- three"]
+    assert rows_of(out.getvalue()) == [*one, "- th", *two, *two, "- four", "sh> fg", ""]
+
+
 def test_a_job_in_the_background_moves_no_cursor(model: Any) -> None:
     side, other = pty.openpty()
     job = f"{sys.executable} -m amplifier_foundation run go & wait $!; echo code $?"

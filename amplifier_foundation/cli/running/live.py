@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 REFRESHES = 12.5
 """Drawings of the moving part, in a second; a piece of a text that comes after a pause is drawn at once."""
+AWAY = 1.0
+"""Idle seconds without a drawing after which the program was suspended: the rows above the cursor may be a shell's.
+
+SIGCONT would tell it too late: the drawing goes on before a handler in Python runs.
+"""
 ROOM = 2
 """Rows of the screen that unfinished text leaves free."""
 
@@ -138,6 +143,8 @@ class _Moving(RenderHook):
         self._console = console
         self._rows: list[list[Segment]] = []
         """What is on the screen."""
+        self._looked = _idle_time()
+        """When the last drawing ended: one comes every 1 / `REFRESHES` seconds, unless the program is suspended."""
         self._redirections = ExitStack()
         self._ended = Event()
 
@@ -165,6 +172,7 @@ class _Moving(RenderHook):
         with self._console.drawing:
             self._redirections.close()
             self._console.pop_render_hook()
+            self._forget_lost()
             self._console.control(_erase(self._rows))
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
@@ -180,12 +188,20 @@ class _Moving(RenderHook):
             with self._console.drawing:
                 if not self._ended.is_set():
                     self._refresh()
+                    self._looked = _idle_time()
 
     def _render(self) -> list[list[Segment]]:
+        self._forget_lost()
         if not holds_terminal(self._console.file):
-            self._rows = []  # another program has written below them
             return []
         return self._console.render_lines(self._moving, pad=False)[-self._console.options.size.height :]
+
+    def _forget_lost(self) -> None:
+        """Forget the rows below which another program has written, as a shell while this one was suspended."""
+        was_suspended = _idle_time() - self._looked > AWAY + 1 / REFRESHES
+        if was_suspended or not holds_terminal(self._console.file):
+            self._rows = []
+        self._looked = _idle_time()
 
     def _refresh(self) -> None:
         """Write the difference between the rows on the screen and those of now."""
@@ -209,6 +225,11 @@ class _Moving(RenderHook):
                 control = Control()
                 control.segment = segment
                 self._console.control(control)
+
+
+def _idle_time() -> float:
+    """Return seconds in which this process has done nothing; work that holds up the drawing does not count."""
+    return time.monotonic() - time.process_time()
 
 
 def _erase(rows: list[list[Segment]]) -> Control:
