@@ -11,12 +11,12 @@ _PROGRAM = r"python[\d.]*|node|deno|bun|ruby|perl|php|lua"
 _FED = rf"\s*(?:[^\s/]*/)*(?:{_SHELL}|{_PROGRAM})\b"
 """An interpreter at the end of a pipe."""
 _TAKES_COMMAND = rf"{_SHELL}|ssh|su|watch|script|entr|tmux|screen|hyperfine|npx|npm|env"
-"""Programs that run a quoted text as a command."""
+"""Programs with a quoted text for a command."""
 _READERS = frozenset(
     ("[", "cat", "cut", "date", "diff", "du", "echo", "grep", "head", "ls", "mkdir", "printf", "pwd", "sleep", "sort",
      "stat", "tail", "test", "tr", "true", "uniq", "wc")
 )  # fmt: skip
-"""Programs that run no file, whatever they name."""
+"""Programs without a file to run, for all their names."""
 _NO_FILE = r"[&\d]?>>?\s*/dev/null\b|[<>]&\d?"
 _VARIES = r"\$|\{[^{}\s]*(?:,|\.\.)|\S\[|\[\S"
 _QUOTED = r"""\$['"]|'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)"""
@@ -24,7 +24,7 @@ _BLANK = "\x01"
 """What stands for a quoted blank."""
 _PYTHON_TEXT = r"-[bBdEhiIOPqRsSuvVx]*c.*"
 _TEXT = r"-[^\W_]*[eEpr].*|--(?:eval|print|require|import)\b.*"
-"""The options whose value is code, or names some."""
+"""The options with code for a value, or a name of some."""
 _WITH_VALUE = ("-W", "-X", "-I")
 
 

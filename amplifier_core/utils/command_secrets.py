@@ -55,7 +55,7 @@ def redact_values(value: Any) -> Any:
 
 
 def holds_code(secret: str) -> bool:
-    """Return whether what looks like a secret may be code: it is more than a word."""
+    """Return whether a likely secret may be code: it is more than a word."""
     return any(each in secret for each in _CODE)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 PROGRAM = r"(?:ba|da|z|k|fi)?sh|python[\d.]*|node|deno|bun|ruby|perl|php|lua"
 """The interpreters, as a regular expression."""
 _SOURCE = ("source", ".")
-"""The interpreters that are the shell itself: as the first word of a command alone."""
+"""The shell itself as an interpreter: as the first word of a command alone."""
 _OBEYED = {
     **dict.fromkeys(("make", "gmake"), ("GNUmakefile", "makefile", "Makefile")),
     **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), ("package.json",)),
@@ -27,11 +27,11 @@ _OF_FOLDER = {
 }
 """What an interpreter runs or obeys of a folder that it is given; Node.js also what `package.json` names."""
 _OTHER_FILE = r"-[fc]|--\w*file"
-"""The options that name another file for them."""
+"""The options with the name of another file for them."""
 _VALUE_FOLLOWS = (
     r"-[fcr]|--[\w-]*(?:file|config|require|import|rc)|run|tsx|ts-node|Rscript|julia|tclsh|ansible-playbook"
 )
-"""The options and programs whose next word is obeyed."""
+"""The options and programs with a word to obey behind them."""
 _BETWEEN = r"""([\s;&|<>()"'`=]+)"""
 BEFORE_COMMAND = frozenset(
     (
@@ -52,7 +52,7 @@ BEFORE_COMMAND = frozenset(
         "eval",
     )
 )
-"""The words that the first word of a command may follow."""
+"""The words before the first word of a command."""
 
 
 class Word(NamedTuple):

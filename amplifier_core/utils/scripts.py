@@ -23,7 +23,7 @@ LARGEST_SCRIPT = 16 * 1024 * 1024
 """Bytes of a file whose content counts; of a larger one, its size and time do."""
 MOST_SCRIPTS = 200
 MOST_PATTERNS = 20
-"""Patterns of a call, each in each of its folders, that are compared with the names of files."""
+"""Patterns of a call, each in each of its folders, to compare with the names of files."""
 MOST_BYTES = 64 * 1024 * 1024
 """Bytes of all files of a call whose content counts."""
 _MOST_WORDS = 2_000

@@ -11,7 +11,7 @@ from threading import Condition, Thread
 from .streams import has_room
 
 KEPT = 4 << 20
-"""Bytes that wait for a reader, before lines are left out until it has read half of them."""
+"""Bytes in wait for a reader; beyond, lines are left out until it has read half of them."""
 LOOK = 0.1
 """Seconds between two looks whether nothing waits any more."""
 LAST_WAIT = 2.0
@@ -29,7 +29,7 @@ class UnreadPipe:
         """Held for each write and change."""
         self._waiting = bytearray()
         self._is_followed = False
-        """Whether a thread writes what waits: nothing goes past it."""
+        """Whether a thread writes the rest: nothing goes past it."""
         self._left_out = 0
         """Lines left out that nothing in `_waiting` tells of; the line before them is whole."""
         self._is_in_line = False
@@ -82,7 +82,7 @@ class UnreadPipe:
         return written
 
     def _start_following(self, descriptor: int) -> None:
-        """Have a thread write what waits; where none can be started, the next write tries again."""
+        """Have a thread write the rest; if none can be started, the next write tries again."""
         try:
             own = os.dup(descriptor)  # the stream may be closed meanwhile
         except OSError:
@@ -118,7 +118,7 @@ _pipes: dict[tuple[int, int], UnreadPipe] = {}
 
 
 def find_pipe(descriptor: int) -> UnreadPipe | None:
-    """Return the pipe or socket that an open file writes to; None: it is neither."""
+    """Return the pipe or socket of an open file; None: it is neither."""
     found = os.fstat(descriptor)
     if not (stat.S_ISFIFO(found.st_mode) or stat.S_ISSOCK(found.st_mode)):
         return None

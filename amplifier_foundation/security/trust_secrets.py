@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _COMMANDS = frozenset({"command", "commands", "run", "exec", "shell"})
-"""Keys whose texts may be commands of a shell."""
+"""Keys of texts for a shell."""
 _BEFORE_CODE = re.compile(r"-\w*[ce]|--?(?:command|eval|exec|execute|print)", re.IGNORECASE)
-"""Options before an argument that is code: `sh -c`, `node --eval`."""
+"""Options before an argument with code: `sh -c`, `node --eval`."""
 _LOADING = re.compile(
     r"(?:LD|DYLD)_.*|.*PATH|PYTHON.*|PERL5.*|RUBY(?:OPT|LIB)|NODE_OPTIONS|BASH_ENV|ENV|SHELL|IFS|.*_SHELL"
     r"|.*(?:EDITOR|PAGER|BROWSER|ASKPASS|PRELOAD|WRAPPER)",
     re.IGNORECASE,
 )
-"""Variables that say by paths and options what a program loads or runs."""
+"""Variables with paths and options for the code of a program."""
 _RUNNING = re.compile(
     r"GIT_.*|SSH_.*|BASH_.*|SHELLOPTS|LESS(?:OPEN|CLOSE)|NPM_CONFIG_.*|PIP_.*|UV_.*|CARGO_.*|RUST.*|MAKEFLAGS"
     r"|.*_(?:COMMAND|CMD|OPTIONS|OPTS|ARGS|FLAGS)",
     re.IGNORECASE,
 )
-"""Variables whose values may hold commands, beside secrets."""
+"""Variables with commands in their values, beside secrets."""
 
 
 def redact_arguments(words: Sequence[str]) -> str:

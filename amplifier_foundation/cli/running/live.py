@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 REFRESHES = 12.5
 """Drawings of the moving part, in a second; a piece of a text that comes after a pause is drawn at once."""
 AWAY = 1.0
-"""Idle seconds without a drawing after which the program was suspended: the rows above the cursor may be a shell's.
+"""Idle seconds without a drawing, as the sign of a suspension: the rows above the cursor may be a shell's.
 
 SIGCONT would tell it too late: the drawing goes on before a handler in Python runs.
 """

@@ -56,7 +56,7 @@ def _describe(error: NotTrusted) -> str:
     content = error.content
     assert content is not None
     if error.changed:
-        lines = [f"{content.place} has changed since it was trusted:", *(f"  {path}" for path in error.changed)]
+        lines = [f"{content.place} {error.problem}:", *(f"  {path}" for path in error.changed)]
     else:
         lines = [f"{content.place} is not trusted yet. It would run or use:"]
         lines += [f"  {label}: {text}" for label, text in content.lines]
