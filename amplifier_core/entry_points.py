@@ -212,7 +212,7 @@ def _find_all(stamps: tuple[_Stamp, ...]) -> tuple[tuple[importlib_metadata.Entr
     folders = _list_distributions(stamps)
     if folders is None:
         read = ((each, _read_entries(each, "")) for each in distributions())
-        first = {each.name: entries for each, entries in reversed([pair for pair in read if pair[1]])}
+        first = {_name_of(each): entries for each, entries in reversed([pair for pair in read if pair[1]])}
         return tuple((entry, "") for entries in first.values() for entry in entries)
     about: dict[str, str] = {}
     for folder in folders:
@@ -221,6 +221,14 @@ def _find_all(stamps: tuple[_Stamp, ...]) -> tuple[tuple[importlib_metadata.Entr
             about[_split(folder)[0]] = folder
     about_all = ((PathDistribution(Path(folder)), folder) for folder in about.values())
     return tuple((entry, folder) for each, folder in about_all for entry in _read_entries(each, folder))
+
+
+def _name_of(found: Any) -> object:
+    """Return the name of a distribution as `_split` does; the distribution itself for one without a name."""
+    try:
+        return re.sub(r"[-_.]+", "_", found.name).lower()
+    except (LookupError, TypeError, ValueError, OSError):
+        return found
 
 
 def _read_entries(found: Any, folder: str) -> Collection[importlib_metadata.EntryPoint]:

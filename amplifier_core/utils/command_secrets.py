@@ -5,6 +5,7 @@ Of what is hidden, a word is no code. More than that, such as `x;rm y` behind `P
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from .secrets import HIDDEN, hide_known, redact_text, redactor
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 HIDDEN_CODE = "[REDACTED, MAY BE CODE]"
 _CODE = ";&|<>(){}`'\"\\ \t\n"
 """Characters that end a word of a shell, or begin another command."""
+_ENDS = ";&|)} \t\n"
+"""Those of them behind a word, without a command of their own."""
 
 
 def redact_words(text: str) -> str:
@@ -32,8 +35,9 @@ def redact_words(text: str) -> str:
         if start < end:
             return known
         hidden = known[end:start]
-        word = hidden.strip(_CODE)
-        shown += (hidden.replace(word, HIDDEN, 1) if word and not holds_code(word) else hidden) + part
+        word = _find_word(hidden)
+        stands_apart = re.search(r"=\s+$", shown) is not None  # `PASSWORD= x` runs x
+        shown += (hidden.replace(word, HIDDEN, 1) if word and not stands_apart else hidden) + part
         end = start + len(part)
     return shown
 
@@ -57,6 +61,15 @@ def redact_values(value: Any) -> Any:
 def holds_code(secret: str) -> bool:
     """Return whether a likely secret may be code: it is more than a word."""
     return any(each in secret for each in _CODE)
+
+
+def _find_word(hidden: str) -> str:
+    """Return the word of a hidden text, within quotes or before the end of its command; "" for one with code."""
+    word = hidden.rstrip(_ENDS)
+    if word[:1] in ("'", '"'):
+        word = word[1:].removesuffix(word[0])
+    word = word.rstrip("'\"")
+    return "" if holds_code(word) else word
 
 
 def _redact_each(value: Any, hide: Callable[[str], str]) -> Any:

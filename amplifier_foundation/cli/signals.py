@@ -100,9 +100,9 @@ class Stopper:
     def _count(self, code: int, number: int, frame: object) -> None:
         """Note a signal at once, wherever the program is."""
         now, (last, then) = time.monotonic(), self._last
-        self._last = number, now
         if number == last and now - then < TOGETHER:
             return
+        self._last = number, now
         self._signals += 1
         if self._unheard is None:
             self._unheard = object()

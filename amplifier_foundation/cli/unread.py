@@ -52,6 +52,8 @@ class UnreadPipe:
             if not self._is_followed:
                 while self._waiting and has_room(descriptor) and self._write_some(descriptor):
                     pass
+                if self._left_out and len(self._waiting) < KEPT // 2:
+                    self._tell_left_out()
                 if self._waiting:
                     self._start_following(descriptor)
 

@@ -73,15 +73,13 @@ def _redact(value: Any, key: str) -> Any:
 def redact_variable(name: str, value: Any) -> Any:
     """Return the value of a variable without secrets; what changes the programs that run is shown."""
     from amplifier_core.utils.command_secrets import redact_words
-    from amplifier_core.utils.secrets import hide_known, is_secret_variable
+    from amplifier_core.utils.secrets import is_secret_variable
 
     if not isinstance(value, str):
         return _redact(value, name)
     if is_secret_variable(name):
         return value if re.fullmatch(r"\$\{\w+\}|secret://[\w.-]+", value) else _mark(value)
-    if _LOADING.fullmatch(name):
-        return hide_known(value)
-    return redact_words(value) if _RUNNING.fullmatch(name) else _redact(value, "")
+    return redact_words(value) if _LOADING.fullmatch(name) or _RUNNING.fullmatch(name) else _redact(value, "")
 
 
 def _mark(secret: str) -> str:

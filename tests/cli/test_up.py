@@ -315,6 +315,17 @@ async def test_a_signal_that_comes_twice_at_once_counts_once(monkeypatch: pytest
         await asyncio.wait_for(stopper._again.wait(), 30)
 
 
+async def test_a_key_that_is_held_down_ends_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, ended = [0.0], list[int]()
+    monkeypatch.setattr(signals, "_end_blocked", ended.append)
+    monkeypatch.setattr(signals.time, "monotonic", lambda: now[0])
+    with Stopper() as stopper:
+        for _ in range(30):
+            now[0] += signals.TOGETHER / 2
+            stopper._count(exits.INTERRUPTED, signal.SIGINT, None)
+    assert ended
+
+
 async def test_a_hangup_has_the_bundles_looked_at() -> None:
     asked = asyncio.Event()
     with Stopper() as stopper:

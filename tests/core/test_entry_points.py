@@ -137,3 +137,14 @@ def test_an_egg_of_the_path_and_no_other_folder_has_entry_points(
     shutil.rmtree(about)
     monkeypatch.setattr(sys, "path", [*sys.path, str(egg)])
     assert [entry.name for entry in find_entry_points(GROUP)] == ["alpha"]
+
+
+def test_beside_an_archive_a_half_removed_distribution_hides_no_others(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ZipFile(site.folder / "other.zip", "w"):
+        monkeypatch.setattr(sys, "path", [*sys.path, str(site.folder / "other.zip")])
+    for dist in ("dist-one", "dist-two"):
+        site.install(dist, {GROUP: {dist: "dist_one"}}, {})
+    (site.folder / "dist_two-1.0.dist-info" / "METADATA").unlink()
+    assert [entry.name for entry in find_entry_points(GROUP)] == ["dist-one", "dist-two"]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,32 @@ def test_lines_go_on_after_those_left_out(monkeypatch: pytest.MonkeyPatch) -> No
     *lines, note, _ = said.decode().splitlines()
     assert lines == [f"line {number}" for number in range(len(lines))]
     assert note.endswith(f": {20_000 - len(lines)}")
+
+
+def test_lines_go_on_after_a_lack_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unread_pipe, "KEPT", 10_000)
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    pipe, said = unread_pipe.UnreadPipe(), b""
+    with monkeypatch.context() as patch:
+        patch.setattr(unread_pipe, "Thread", _lack_thread)
+        for number in range(20_000):
+            pipe.write(writing, f"line {number}\n".encode())
+    for _ in range(3):  # nothing follows while the reader reads
+        with suppress(BlockingIOError):
+            while some := os.read(reading, 1 << 20):
+                said += some
+        pipe.write(writing, b"the last\n")
+    while not said.endswith(b"the last\n"):
+        select.select([reading], [], [], PATIENCE)
+        said += os.read(reading, 1 << 20)
+    os.close(reading)
+    os.close(writing)
+    assert b"left out here" in said
+
+
+def _lack_thread(**_: object) -> None:
+    raise RuntimeError("can't start new thread")
 
 
 def test_a_blocked_process_whose_stderr_has_no_room_ends_after_its_grace(unread: tuple[int, int]) -> None:

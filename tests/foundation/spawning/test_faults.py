@@ -122,7 +122,7 @@ async def test_what_a_child_cannot_do_without_is_raised_stored_and_told_once(
             **options,
         )
     assert type(caught.value).__name__ == kind
-    stored = f"{text}. See: amplifier bundle validate" if kind == "NoProviderMounted" else error
+    stored = f"{text}. Add one under 'providers' of the bundle" if kind == "NoProviderMounted" else error
     record = await store.get("broken")
     assert (record.status, stored in str(record.error)) == ("failed", True)
     [(name, told)] = await told_of(store)
