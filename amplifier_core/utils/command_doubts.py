@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from .command_words import BEFORE_COMMAND
+from .command_words import BEFORE_COMMAND, LANGUAGE, PROGRAM, SHELL
 
-_SHELL = r"(?:ba|da|z|k|fi)?sh"
-_PROGRAM = r"python[\d.]*|node|deno|bun|ruby|perl|php|lua"
-_FED = rf"\s*(?:[^\s/]*/)*(?:{_SHELL}|{_PROGRAM})\b"
+LONGEST_COMMAND = 16 * 1024
+"""Characters of a command to look at."""
+_FED = rf"\s*(?:[^\s/]*/)*(?:{PROGRAM})\b"
 """An interpreter at the end of a pipe."""
-_TAKES_COMMAND = rf"{_SHELL}|ssh|su|watch|script|entr|tmux|screen|hyperfine|npx|npm|env"
+_TAKES_COMMAND = rf"{SHELL}|ssh|su|watch|script|entr|tmux|screen|hyperfine|npx|npm|env"
 """Programs with a quoted text for a command."""
 _READERS = frozenset(
     ("[", "cat", "cut", "date", "diff", "du", "echo", "grep", "head", "ls", "mkdir", "printf", "pwd", "sleep", "sort",
@@ -29,7 +29,9 @@ _WITH_VALUE = ("-W", "-X", "-I")
 
 
 def may_name_others(command: str) -> bool:
-    """Return whether a command may name other files the next time than its words do now."""
+    """Return whether a command may name other files the next time than its words do now, or is too long to tell."""
+    if len(command) > LONGEST_COMMAND:
+        return True
     bare = re.sub(r"""['"\\]""", "", command)
     if any(re.match(_FED, each) for each in re.split(r"\|&?", bare)[1:]):
         return True
@@ -75,20 +77,23 @@ def _command_is_doubtful(words: list[str], is_alone: bool, reads_only: bool) -> 
         return True
     if re.search(_VARIES, " ".join(words)) and not (reads_only and words[first] in _READERS):
         return True
-    return any(_evaluates(words, n) for n, name in enumerate(names) if re.fullmatch(_PROGRAM, name))
+    return _evaluates(words)
 
 
-def _evaluates(words: list[str], at: int) -> bool:
-    """Return whether the options of the interpreter at a position have code."""
-    is_python, before = _name(words[at]).startswith("python"), ""
-    for n in range(at + 1, len(words)):
-        word = words[n]
-        if not word.startswith("-") and before not in _WITH_VALUE:
-            return False
-        if word.startswith("-") and re.fullmatch(_PYTHON_TEXT if is_python else _TEXT, word):
+def _evaluates(words: list[str]) -> bool:
+    """Return whether the options of an interpreter have code."""
+    texts: set[str] = set()  # of the interpreters whose options go on
+    before = ""
+    for word in words:
+        if not word.startswith("-"):
+            if before not in _WITH_VALUE:
+                texts.clear()
+            if re.fullmatch(LANGUAGE, _name(word)):
+                texts.add(_PYTHON_TEXT if _name(word).startswith(("python", "pypy")) else _TEXT)
+        elif any(re.fullmatch(text, word) for text in texts):
             return True
-        if is_python and re.fullmatch(r"-[a-zA-Z]*m.*", word) and not word.startswith(_WITH_VALUE):
-            return False
+        elif re.fullmatch(r"-[a-zA-Z]*m.*", word) and not word.startswith(_WITH_VALUE):
+            texts.discard(_PYTHON_TEXT)
         before = word
     return False
 

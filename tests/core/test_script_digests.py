@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from amplifier_core.utils import command_doubts
+from amplifier_core.utils.command_words import find_words
 from amplifier_core.utils.scripts import MOST_SCRIPTS, digest_scripts
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from _typeshed import TraceFunction
 
 FILES = (
     "a.sh",
@@ -95,6 +104,7 @@ def test_everyday_commands_can_be_allowed_for_longer(command: str, folder: Path)
         ("cd sub; sh a.sh", ["a.sh", "sub/a.sh"]), ("python -m tool.go", ["tool/go.py", "tool/__init__.py"]),
         ("python3.12 -u sub", ["sub/__main__.py"]), ("python ./sub x", ["./sub/__main__.py"]), ("sh sub", []),
         ("node .", ["./package.json", "././package.json"]), ("node sub", ["sub/index.js"]), ("ls sub", []),
+        ("python -um tool.go", ["tool/go.py", "tool/__init__.py"]), ("nodejs sub", ["sub/index.js"]),
         ("BASH_ENV=a.sh bash -c true", ["a.sh"]), ("npm test --prefix sub", ["package.json"]),
     ],
 )  # fmt: skip
@@ -102,6 +112,67 @@ def test_of_the_files_of_a_command_those_that_it_runs_or_obeys(command: str, fil
     if "./p" in command:
         (folder / "prog").touch(0o755)
     assert set(digest_scripts([command], str(folder), only_run=True).digests) == set(files)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["bash -euo pipefail X", "python -W error X", "ruby -I lib X", "node --max-old-space-size 4096 X",
+     "uv run --with rich X", "sh -o errexit X", "bash -O extglob X", "bash -oO pipefail extglob X", "bash +x X",
+     "node --env-file .env X", "php -d a=b X", "php -c none X", "deno run --allow-net X", "uv run --script X",
+     "coverage run -p X", "bash 2>/dev/null X", "bash > log X", "bash 2>&1 X", "bash &>log X", "bash >|log X",
+     "2>/dev/null . X", "command -p . X", "coproc . X", "case x in x) . X;; esac", "python -m pdb X",
+     "python -m cProfile -o out X", "python -mtrace -t X", "ash X", "csh X", "nodejs X", "pypy3 X", "java X",
+     "python -W 'a;b' X", "python -W ';' X", "python -W -m X", "python -W -mx X", "bash --rcfile -c X", "bash -m X",
+     "python -u y.py; sh -e X", "tsx --tsconfig t.json X", "bash {fd}<x X", "python -Im pdb X",
+     "python -m > log pdb X"],
+)  # fmt: skip
+def test_the_value_of_an_option_or_a_redirection_hides_no_file_that_is_run(command: str, folder: Path) -> None:
+    (folder / "file").write_text("first")
+    digests = digest_scripts([command.replace("X", "file")], str(folder), only_run=True)
+    assert digests.is_known
+    assert "file" in digests.digests
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["python -m pytest X", "python -um pytest X", "python -W error -m pytest -q X", "git add X",
+     "bash -lc 'pytest X'", "sh a.sh X", "python -u a.sh && git add X", "bash -e a.sh\ngit add X",
+     "bash -e a.sh > X", "uv run pytest X", "coverage run -m pytest X"],
+)  # fmt: skip
+def test_a_file_that_is_only_named_does_not_count_as_run(command: str, folder: Path) -> None:
+    (folder / "file").write_text("first")
+    assert "file" not in digest_scripts([command.replace("X", "file")], str(folder), only_run=True).digests
+
+
+@pytest.mark.parametrize("command", ["lua -W " * 9_000, "python -m a" + ".a" * 30_000, "echo " + "x" * 60_000])
+def test_a_command_that_is_too_long_is_unknown_before_a_look(command: str, folder: Path) -> None:
+    assert digest_scripts([command], str(folder), only_run=True) == ({}, False)
+
+
+def test_a_module_in_very_many_packages_is_few_words_and_unknown(folder: Path) -> None:
+    command = "python -m a" + ".a" * 5_000
+    assert len(list(find_words(command))) < 10
+    assert not digest_scripts([command], str(folder), only_run=True).is_known
+
+
+def test_the_words_of_a_command_are_compared_a_number_of_times_that_grows_as_they_do() -> None:
+    def count_lines(command: str) -> int:
+        lines = 0
+
+        def trace(frame: FrameType, event: str, _: object) -> TraceFunction | None:
+            nonlocal lines
+            lines += event == "line"
+            return trace if frame.f_code.co_filename == command_doubts.__file__ else None
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            assert not command_doubts.may_name_others(command)
+        finally:
+            sys.settrace(before)
+        return lines
+
+    assert count_lines("lua -W " * 400) < 2.5 * count_lines("lua -W " * 200)
 
 
 def test_the_cost_of_a_call_has_a_bound(folder: Path) -> None:
