@@ -44,7 +44,8 @@ class Grants:
 
     def cover(self, call: Call, policy: Policy | None = None, folder: str = ".") -> bool:
         """Return whether a call in a folder was allowed before; what the `policy` allows by itself needs no rule."""
-        if self.find_changed(call, folder) == []:
+        key = call_hash(call.tool, call.arguments)
+        if key in self._calls and (self._calls[key] is None or not self.find_changed(call, digest_call(call, folder))):
             return True
         return bool(self._rules and call.accesses) and all(
             any(rule.names(call.tool) and rule.fits(access) for rule in self._rules)
@@ -52,14 +53,13 @@ class Grants:
             for access in call.accesses
         )
 
-    def find_changed(self, call: Call, folder: str) -> list[str] | None:
-        """Return the changed files of an allowed call; None for a call without an answer of its own."""
+    def find_changed(self, call: Call, after: Scripts) -> list[str]:
+        """Return the changed files of an allowed call with the files `after`; [] without an answer of its own."""
         from ..utils.scripts import find_changed
 
-        key = call_hash(call.tool, call.arguments)
-        if key not in self._calls or (before := self._calls[key]) is None:
-            return [] if key in self._calls else None
-        after = digest_call(call, folder)
+        before = self._calls.get(call_hash(call.tool, call.arguments))
+        if before is None:
+            return []
         changed = find_changed(before, after.digests)
         return changed if after.is_known else changed or ["what it runs"]
 
@@ -135,7 +135,7 @@ class PermissionGate:
         call = Call.of(tool, arguments or {}, self.folder, declared)
         rule, scripts = self._rule_for_good(call), digest_call(call, self.folder)
         prompt = describe_question(call, decision)
-        if changed := self.grants.find_changed(call, self.folder):
+        if changed := self.grants.find_changed(call, scripts):
             shown = [name if is_printable(name) else json.dumps(name) for name in changed[:3]]
             more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
             prompt += f" (asked anew: {', '.join(shown)}{more} has changed)"
