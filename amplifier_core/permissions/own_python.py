@@ -79,9 +79,14 @@ def _find_parts() -> Iterator[str]:
         if place.endswith(_PACKAGES):
             yield place
             yield f"{place}/../../../bin"
-    program = sys.executable
-    while program:
+    for program in follow_links(sys.executable):
         yield program
-        above = os.path.dirname(program)  # noqa: PTH120 - as above
-        yield above
-        program = os.path.join(above, os.readlink(program)) if os.path.islink(program) else ""  # noqa: PTH114, PTH115, PTH118 - as above
+        yield os.path.dirname(program)  # noqa: PTH120 - as above
+
+
+def follow_links(program: str) -> Iterator[str]:
+    """Yield a path, and each path that it leads to as a link."""
+    yield program
+    while os.path.islink(program):  # noqa: PTH114 - as above
+        program = os.path.join(os.path.dirname(program), os.readlink(program))  # noqa: PTH115, PTH118, PTH120 - as above
+        yield program

@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from amplifier_core.permissions.own_python import follow_links
+
 from ..paths import find_home
 
 if TYPE_CHECKING:
@@ -20,7 +22,13 @@ def find_python_folders() -> list[str]:
     places = [place for place in (*site.getsitepackages(), site.getusersitepackages()) if Path(place).is_dir()]
     home = [os.path.realpath(path) for path in (find_home(),) if path is not None]
     found: list[str] = []
-    for path in (sys.prefix, sys.base_prefix, *_follow_links(sys.executable), *places, *_find_editable(places)):
+    for path in (
+        sys.prefix,
+        sys.base_prefix,
+        *map(os.path.normpath, follow_links(sys.executable)),
+        *places,
+        *_find_editable(places),
+    ):
         if not choose_below([path], found) and not choose_below(home, [path]):
             found.append(path)
     return found
@@ -30,14 +38,6 @@ def choose_below(paths: Iterable[str], folders: Iterable[str]) -> list[str]:
     """Return the paths that are one of the folders, or below one."""
     known = tuple(f"{folder.rstrip('/')}/" for folder in folders)
     return [path for path in paths if f"{path}/".startswith(known)]
-
-
-def _follow_links(program: str) -> Iterator[str]:
-    """Yield a path and each path that it leads to."""
-    yield program
-    while Path(program).is_symlink():
-        program = os.path.normpath(Path(program).parent / Path(program).readlink())
-        yield program
 
 
 def _find_editable(places: Iterable[str]) -> Iterator[str]:

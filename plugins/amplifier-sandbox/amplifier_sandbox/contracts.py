@@ -9,6 +9,8 @@ import subprocess
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from amplifier_foundation import paths
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -104,8 +106,8 @@ def make_environment(run: Run) -> dict[str, str]:
 
 def find_home() -> str | None:
     """Return the home folder of the person, with its links followed; None without one, or if it is `/`."""
-    home = os.path.expanduser("~")  # noqa: PTH111 - pathlib raises without one
-    return None if home == "~" or (real := os.path.realpath(home)) == "/" else real
+    home = paths.find_home()
+    return None if home is None or (real := os.path.realpath(home)) == "/" else real
 
 
 def holds_home(folder: str) -> bool:
