@@ -178,8 +178,6 @@ def _list_distributions(stamps: tuple[_Stamp, ...]) -> tuple[str, ...] | None:
     """
     if any(hasattr(finder, "find_distributions") for finder in sys.meta_path if not _is_plain(finder)):
         return None
-    if any(path.endswith(".egg") for path, _, _ in stamps):
-        return None
     found: list[str] = []
     for path, _, _ in stamps:
         try:
@@ -190,7 +188,8 @@ def _list_distributions(stamps: tuple[_Stamp, ...]) -> tuple[str, ...] | None:
             return None
         except OSError:
             continue
-    return None if any(path.endswith(".egg") for path in found) else tuple(found)
+    is_egg = any(path.endswith(".egg") for path in (*found, *(path for path, _, _ in stamps)))
+    return None if is_egg else tuple(found)
 
 
 def _is_plain(finder: object) -> bool:
@@ -216,17 +215,18 @@ def _find_all(stamps: tuple[_Stamp, ...]) -> tuple[tuple[importlib_metadata.Entr
         return tuple((entry, "") for entries in first.values() for entry in entries)
     about: dict[str, str] = {}
     for folder in folders:
-        kept = about.setdefault(_split(folder)[0], folder)
+        key, _ = _split(folder)
+        kept = about.setdefault(key, folder)
         if kept != folder and not any(_stamp(f"{kept}/{name}")[1] for name in _HEADERS):  # half removed
-            about[_split(folder)[0]] = folder
+            about[key] = folder
     about_all = ((PathDistribution(Path(folder)), folder) for folder in about.values())
     return tuple((entry, folder) for each, folder in about_all for entry in _read_entries(each, folder))
 
 
 def _name_of(found: Any) -> object:
-    """Return the name of a distribution as `_split` does; the distribution itself for one without a name."""
+    """Return the name of a distribution, normalized; the distribution itself for one without a name."""
     try:
-        return re.sub(r"[-_.]+", "_", found.name).lower()
+        return _normalize(found.name)
     except (LookupError, TypeError, ValueError, OSError):
         return found
 
@@ -245,9 +245,15 @@ def _read_entries(found: Any, folder: str) -> Collection[importlib_metadata.Entr
 
 
 def _split(folder: str) -> tuple[str, str]:
-    """Return the name of a distribution, in small letters with `_`, and its version, by the name of its folder."""
-    name, _, version = os.path.splitext(os.path.basename(folder))[0].partition("-")  # noqa: PTH119, PTH122
-    return re.sub(r"[-_.]+", "_", name).lower(), version.partition("-")[0]
+    """Return the normalized name of a distribution, and its version, by the name of its folder."""
+    stem, _ = os.path.splitext(os.path.basename(folder))  # noqa: PTH119, PTH122 - pathlib is not imported here
+    name, _, rest = stem.partition("-")
+    return _normalize(name), rest.partition("-")[0]
+
+
+def _normalize(name: str) -> str:
+    """Return a name in small letters, with `_` for each of the signs that count as one."""
+    return re.sub(r"[-_.]+", "_", name).lower()
 
 
 def _stamp(path: str) -> _Stamp:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .command_words import BEFORE_COMMAND, LANGUAGE, PROGRAM, SHELL
+from .command_words import BEFORE_COMMAND, LANGUAGE, PROGRAM, PYTHON_FLAGS, SHELL
 
 LONGEST_COMMAND = 16 * 1024
 """Characters of a command to look at."""
@@ -22,7 +22,7 @@ _VARIES = r"\$|\{[^{}\s]*(?:,|\.\.)|\S\[|\[\S"
 _QUOTED = r"""\$['"]|'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)"""
 _BLANK = "\x01"
 """What stands for a quoted blank."""
-_PYTHON_TEXT = r"-[bBdEhiIOPqRsSuvVx]*c.*"
+_PYTHON_TEXT = rf"{PYTHON_FLAGS}c.*"
 _TEXT = r"-[^\W_]*[eEpr].*|--(?:eval|print|require|import)\b.*"
 """The options with code for a value, or a name of some."""
 _WITH_VALUE = ("-W", "-X", "-I")

@@ -109,11 +109,7 @@ def load_trusted(
     roots = tuple(os.path.realpath(each) for each in installed)
     if is_below(place, roots):
         return load_bundle_sync(source, registry=names)
-    problem, trusted = find_problem(ledger, place), place
-    if problem is not None:
-        from .trust_content import runs_bundle
-
-        trusted = find_whole(ledger, place, partial(runs_bundle, names))
+    problem, trusted = _find_trust(ledger, place, names)
     if problem is not None and not trusted:
         raise NotTrusted(place, problem, inspect_bundle(place, names, roots))
     bundle = load_bundle_sync(source, registry=names)
@@ -146,13 +142,20 @@ def find_left_out(source: str, names: Mapping[str, Any], installed: Sequence[str
     if not is_checked():
         return None
     from ..bundle.references import find_bundle
-    from .trust_content import runs_bundle, without_fetching
+    from .trust_content import without_fetching
 
     place = path_of(find_bundle(source, names=names))
     is_trusted = is_below(place, [os.path.realpath(each) for each in installed])
-    is_trusted = is_trusted or find_problem(Ledger(), place) is None
-    is_trusted = is_trusted or find_whole(Ledger(), place, partial(runs_bundle, names)) != ""
-    return None if is_trusted else without_fetching(names, [])
+    return None if is_trusted or _find_trust(Ledger(), place, names)[1] else without_fetching(names, [])
+
+
+def _find_trust(ledger: Ledger, place: str, names: Mapping[str, Any]) -> tuple[list[str] | None, str]:
+    """Return what `find_problem` does, and the place by which a bundle is trusted: its own or another; '' for none."""
+    if (problem := find_problem(ledger, place)) is None:
+        return None, place
+    from .trust_content import runs_bundle
+
+    return problem, find_whole(ledger, place, partial(runs_bundle, names))
 
 
 def trust_content(content: Content) -> None:

@@ -17,18 +17,14 @@ _COMMANDS = frozenset({"command", "commands", "run", "exec", "shell"})
 """Keys of texts for a shell."""
 _BEFORE_CODE = re.compile(r"-\w*[ce]|--?(?:command|eval|exec|execute|print)", re.IGNORECASE)
 """Options before an argument with code: `sh -c`, `node --eval`."""
-_LOADING = re.compile(
+_STEERING = re.compile(
     r"(?:LD|DYLD)_.*|.*PATH|PYTHON.*|PERL5.*|RUBY(?:OPT|LIB)|NODE_OPTIONS|BASH_ENV|ENV|SHELL|IFS|.*_SHELL"
-    r"|.*(?:EDITOR|PAGER|BROWSER|ASKPASS|PRELOAD|WRAPPER)",
-    re.IGNORECASE,
-)
-"""Variables with paths and options for the code of a program."""
-_RUNNING = re.compile(
-    r"GIT_.*|SSH_.*|BASH_.*|SHELLOPTS|LESS(?:OPEN|CLOSE)|NPM_CONFIG_.*|PIP_.*|UV_.*|CARGO_.*|RUST.*|MAKEFLAGS"
+    r"|.*(?:EDITOR|PAGER|BROWSER|ASKPASS|PRELOAD|WRAPPER)"
+    r"|GIT_.*|SSH_.*|BASH_.*|SHELLOPTS|LESS(?:OPEN|CLOSE)|NPM_CONFIG_.*|PIP_.*|UV_.*|CARGO_.*|RUST.*|MAKEFLAGS"
     r"|.*_(?:COMMAND|CMD|OPTIONS|OPTS|ARGS|FLAGS)",
     re.IGNORECASE,
 )
-"""Variables with commands in their values, beside secrets."""
+"""Variables with paths, options or commands for the code of a program."""
 
 
 def redact_arguments(words: Sequence[str]) -> str:
@@ -79,7 +75,7 @@ def redact_variable(name: str, value: Any) -> Any:
         return _redact(value, name)
     if is_secret_variable(name):
         return value if re.fullmatch(r"\$\{\w+\}|secret://[\w.-]+", value) else _mark(value)
-    return redact_words(value) if _LOADING.fullmatch(name) or _RUNNING.fullmatch(name) else _redact(value, "")
+    return redact_words(value) if _STEERING.fullmatch(name) else _redact(value, "")
 
 
 def _mark(secret: str) -> str:

@@ -191,17 +191,20 @@ class _Moving(RenderHook):
                     self._looked = _idle_time()
 
     def _render(self) -> list[list[Segment]]:
-        self._forget_lost()
-        if not holds_terminal(self._console.file):
+        if not self._forget_lost():
             return []
         return self._console.render_lines(self._moving, pad=False)[-self._console.options.size.height :]
 
-    def _forget_lost(self) -> None:
-        """Forget the rows below which another program has written, as a shell while this one was suspended."""
-        was_suspended = _idle_time() - self._looked > AWAY + 1 / REFRESHES
-        if was_suspended or not holds_terminal(self._console.file):
+    def _forget_lost(self) -> bool:
+        """Forget the rows below which another program has written, as a shell while this one was suspended.
+
+        Return whether the terminal is for this program.
+        """
+        now, holds = _idle_time(), holds_terminal(self._console.file)
+        if now - self._looked > AWAY + 1 / REFRESHES or not holds:
             self._rows = []
-        self._looked = _idle_time()
+        self._looked = now
+        return holds
 
     def _refresh(self) -> None:
         """Write the difference between the rows on the screen and those of now."""
