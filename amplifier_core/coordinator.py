@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from inspect import getattr_static
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -116,8 +115,11 @@ class ModuleCoordinator:
         if not isinstance(chosen, str):
             raise TypeError(f"the name of a module at {mount_point} must be a string, not {chosen!r}")
         if mount_point == "tools":
+            fields = getattr(module, "__dict__", {})
             for part, kind, told in _DESCRIPTION:
-                value = getattr_static(module, part, None)
+                value = getattr(type(module), part, None)
+                if part in fields and not isinstance(value, property):  # a property is not asked here
+                    value = fields[part]
                 if isinstance(value, _PLAIN) and not isinstance(value, kind):
                     raise TypeError(f"tool '{chosen}': its {part} must be {told}, not {type(value).__name__}")
         set_value(self.mount_points[mount_point], chosen, module)
