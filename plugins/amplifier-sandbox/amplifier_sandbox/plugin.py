@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.hookspecs import hookimpl
@@ -56,6 +55,8 @@ def check_sandbox() -> Iterator[Mapping[str, str]]:
 
 def _find_remedy() -> str:
     """Return what lets bubblewrap run here."""
+    import shutil  # not at the start of each program: it imports archivers, too
+
     if shutil.which("bwrap") is None:
         return "apt-get install bubblewrap"
     return "allow new user namespaces and mounts, also of /proc: containers, and some systems, forbid them"
