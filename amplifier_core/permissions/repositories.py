@@ -115,7 +115,7 @@ def _read(file: str, *version: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
         return (), ()
     found: dict[str, list[str]] = {"hooks": [], "include": []}
     section = ""
-    for line in text.replace("\\\n", "").splitlines():
+    for line in text.replace("\\\n", "").split("\n"):  # git knows no other ends of lines
         if (heading := re.match(_SECTION, line)) is not None:
             section, line = heading[1].lower(), line[heading.end() :]
         key, _, value = line.partition("=")

@@ -140,18 +140,23 @@ def remove_stale() -> None:
 def _find_own_groups() -> dict[str, Path]:
     """Return the folders of this process's groups by controller; that of version 2 has the name ''."""
     own = {}
-    for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+    for line in _read_lines("/proc/self/cgroup"):
         _, names, path = line.split(":", 2)
         own.update(dict.fromkeys(names.split(","), path))
     found: dict[str, Path] = {}
-    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
+    for line in _read_lines("/proc/self/mountinfo"):
         mount, _, system = line.partition(" - ")
-        (root, point), (kind, _, options) = mount.split()[3:5], system.split(" ", 2)
+        (root, point), (kind, _, options) = mount.split(" ")[3:5], system.split(" ", 2)
         controllers = options.split(",") if kind == "cgroup" else []
         for name in [""] if kind == "cgroup2" else controllers:
             if name in own and Path(own[name]).is_relative_to(root):
                 found.setdefault(name, Path(point) / Path(own[name]).relative_to(root))
     return found
+
+
+def _read_lines(path: str) -> list[str]:
+    """Return the lines of the system's tables: names of files in them have any bytes, and other ends of lines."""
+    return [line for line in os.fsdecode(Path(path).read_bytes()).split("\n") if line]
 
 
 def _may_make(folder: Path) -> bool:

@@ -90,8 +90,8 @@ def load_transcript(session_dir: Path) -> list[Message]:
 def load_transcript_with_lines(session_dir: Path) -> list[Message]:
     """Return the entries of a session's own file with their `line_num`, from 1. Raises `ValueError` for a bad line."""
     entries = []
-    lines = _require_transcript(session_dir).read_text(encoding="utf-8").splitlines()
-    for number, line in enumerate(lines, 1):
+    text = _require_transcript(session_dir).read_text(encoding="utf-8")
+    for number, line in enumerate(text.split("\n"), 1):  # messages may have other ends of lines
         try:
             entries += [{**json.loads(line), LINE: number}] if line.strip() else []
         except (TypeError, ValueError) as error:

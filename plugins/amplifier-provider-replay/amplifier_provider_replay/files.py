@@ -103,7 +103,8 @@ def _read_session(path: Path) -> RecordedSession:
 
 
 def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # a text may have other ends of lines
+    for number, text in enumerate(lines, 1):
         try:
             line = json.loads(text)
         except ValueError:

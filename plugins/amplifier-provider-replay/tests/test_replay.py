@@ -271,12 +271,14 @@ async def test_requests_that_were_not_made_are_missed(tmp_path: Path) -> None:
     recorded = TestCoordinator()
     await recorded.mount("providers", Model(recorded), name="model")
     Recorder(tmp_path / "rec").attach(recorded)
-    for text in ("one", "two"):
+    for text in ("one\u2028\x85", "two"):  # ends of lines in a text
         question = ChatRequest(messages=[Message(role="user", content=text)])
         await recorded.get("providers")["model"].complete(question)
     player = Player(tmp_path / "rec")
     player.attach(played := TestCoordinator())
-    await played.get("providers")["model"].complete(ChatRequest(messages=[Message(role="user", content="one")]))
+    await played.get("providers")["model"].complete(
+        ChatRequest(messages=[Message(role="user", content="one\u2028\x85")])
+    )
     with pytest.raises(DriftError, match="1 recorded requests were not made"):
         player.check_end()
 

@@ -33,14 +33,14 @@ class Mount:
     shown: str
 
 
-def read_mounts(lines: Iterable[str] | None = None) -> list[Mount]:
-    """Return all file systems in the order of their mounts; `lines` are those of Linux's mountinfo."""
-    if lines is None:
+def read_mounts(listed: bytes | None = None) -> list[Mount]:
+    """Return all file systems in the order of their mounts; `listed` is the content of Linux's mountinfo."""
+    if listed is None:
         try:
-            lines = Path(MOUNTS).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+            listed = Path(MOUNTS).read_bytes()
         except OSError:  # another system
             return []
-    return [*map(_parse, lines)]
+    return [_parse(line) for line in os.fsdecode(listed).split("\n") if line]
 
 
 def find_around(base: str, mounts: Iterable[Mount]) -> list[Mount]:
@@ -119,10 +119,10 @@ _polls: WeakKeyDictionary[asyncio.AbstractEventLoop, _MountPoll] = WeakKeyDictio
 
 def _parse(line: str) -> Mount:
     front, _, back = line.partition(" - ")
-    number, _, device, root, place = front.split()[:5]
+    number, _, device, root, place, *_ = front.split(" ")  # names of places have other blanks, and other ends of lines
     if "\\" in place:
         place = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), place)
-    return Mount(number, place, back.split()[0], f"{device} {root}")
+    return Mount(number, place, back.split(" ")[0], f"{device} {root}")
 
 
 def _inside(path: str, folder: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     Watching = Callable[..., AbstractAsyncContextManager[Any]]
 
-MOUNTS = r"""
+MOUNTS = rb"""
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
 30 22 0:26 / /mnt/share rw,relatime shared:2 master:1 - nfs4 server:/export rw,vers=4.2
 31 30 254:1 / /mnt/share/local rw - xfs /dev/vdb rw
@@ -24,11 +25,11 @@ MOUNTS = r"""
 33 22 254:2 / /mnt/stick rw - fuseblk /dev/sda1 rw
 34 22 0:28 / /mnt/twice rw - cifs //server/share rw
 35 34 254:3 / /mnt/twice rw - btrfs /dev/vdc rw
-""".strip().splitlines()
+""".strip()
 
 
-def find_silent(base: str, lines: list[str]) -> str | None:
-    return silent_file_system(base, find_around(base, read_mounts(lines)))
+def find_silent(base: str, listed: bytes) -> str | None:
+    return silent_file_system(base, find_around(base, read_mounts(listed)))
 
 
 @pytest.mark.parametrize(
@@ -49,8 +50,14 @@ def test_file_systems_that_tell_nothing_of_others_are_known(base: str, kind: str
 
 
 def test_one_that_is_mounted_below_counts() -> None:
-    assert find_silent("/mnt", MOUNTS[:2]) == "nfs4"
+    assert find_silent("/mnt", b"\n".join(MOUNTS.split(b"\n")[:2])) == "nfs4"
     assert find_silent("/opt", MOUNTS) is None
+
+
+@pytest.mark.parametrize("name", ["a\u00a0b", "a\u2028b", "a\rb", "a\x0cb", os.fsdecode(b"a\xe9b")])
+def test_a_place_with_any_name_is_known(name: str) -> None:
+    line = b"36 22 0:29 / /mnt/" + os.fsencode(name) + b" rw shared:1 - nfs4 server:/export rw\n"
+    assert find_silent(f"/mnt/{name}/x", MOUNTS + b"\n" + line) == "nfs4"
 
 
 async def test_a_polled_folder_fires_what_differs_from_one_look_to_the_next(watching: Watching, tmp_path: Path) -> None:

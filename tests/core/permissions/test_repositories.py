@@ -60,6 +60,8 @@ def test_the_hooks_that_a_repository_names_are_not_written(top: Path) -> None:
         ('[core]\nhooksPath = "h" ; mine\n', True),
         ("[core]\nhooksPath = \\\nh\n", True),
         ("[core]\nhooksPath = ./x/../h/\n", True),
+        ("[core]\n# \u2028[user]\nhooksPath = h\n", True),
+        ("[core]\r\nhooksPath = h\r\n", True),
         ("[user]\nhooksPath = h\n", False),
         ('[core "x"]\nname = a\n', False),
         ("# [core]\n#hooksPath = h\n", False),
@@ -68,7 +70,7 @@ def test_the_hooks_that_a_repository_names_are_not_written(top: Path) -> None:
     ],
 )
 def test_settings_are_read_as_git_reads_them(top: Path, settings: str, is_named: bool) -> None:
-    (top / ".git" / "config").write_text(settings)
+    (top / ".git" / "config").write_bytes(settings.encode())
     assert decide(top, "h/pre-commit") == ("deny" if is_named else "allow")
 
 

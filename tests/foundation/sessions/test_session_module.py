@@ -286,6 +286,10 @@ def test_lines_are_numbered_and_a_bad_one_is_told_or_passed_over(session_dir: Pa
     copy = backup(file, "test")
     assert copy is not None and copy.name.startswith("transcript.jsonl.bak-test-")
     assert backup(session_dir / "none", "test") is None
+    other_ends = {"role": "user", "content": "a\u2028b\x85c"}
+    file.write_text(json.dumps(other_ends, ensure_ascii=False) + "\n")
+    assert load_transcript_with_lines(session_dir) == [{**other_ends, "line_num": 1}]
+    write_transcript(session_dir, TALK)
     file.write_text(file.read_text() + "{half")
     assert load_transcript(session_dir) == TALK
     with pytest.raises(ValueError, match="Malformed JSON at line 8"):
