@@ -80,8 +80,16 @@ async def record_act(
         logger.warning("%s of %s by %s is done, and could not be recorded: %s", act, subject, actor.name, error)
 
 
+def is_act(event: SessionEvent) -> bool:
+    """Return whether an event is an act as `record_act` records it, of a person here: sessions and sites record none."""
+    from ..background.log_events import OPERATOR_ACTED
+
+    told = all(isinstance(event.data.get(name), str) for name in ("act", "subject", "by", "via", "queue"))
+    return event.name == OPERATOR_ACTED and event.source_session_id is None and told
+
+
 def describe_act(data: Mapping[str, Any]) -> str:
-    """Return the act of an event `operator:acted` in one line: what was done to what, by whom, and why.
+    """Return an act, the data of an event for which `is_act` holds, in one line: what was done to what, by whom, why.
 
     The name of a background session is left out: it stands beside the line.
     """
@@ -99,7 +107,8 @@ async def read_acts(store: SessionStore, about: str) -> list[SessionEvent]:
     """Return the newest acts filed under the id of a delivery, a session or another subject; at most 20."""
     from amplifier_core.storage import Inbox
 
-    return await store.find_events(_prefix(about)) if isinstance(store, Inbox) else []
+    found = await store.find_events(_prefix(about)) if isinstance(store, Inbox) else []
+    return [event for event in found if is_act(event)]  # another site chooses the ids of its events
 
 
 def _prefix(about: str) -> str:

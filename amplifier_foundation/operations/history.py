@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import SessionNotFound
@@ -18,7 +18,6 @@ from ..background.log_events import (
     BACKGROUND_RELOADED,
     BACKGROUND_STALLED,
     BACKGROUND_STATE,
-    OPERATOR_ACTED,
     TRIGGER_ERROR,
 )
 from ..documents.safe_text import LOOKED_AT, one_line, plain
@@ -28,7 +27,8 @@ from ..sessions.history import describe_fallback, text_of
 from ..sessions.lineage import describe_event
 from ..sessions.records import describe_worktree
 from ..sessions.store_views import views_of
-from .acting import describe_act
+from ..transports import is_received
+from .acting import describe_act, is_act
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -93,20 +93,33 @@ class HistoryEntry:
 
 
 def read_change(event: SessionEvent) -> HistoryEntry | None:
-    """Return the entry of an event about a background session itself or an act of a person, None for other events."""
+    """Return the entry of an event about a background session itself or an act of a person here.
+
+    Return None for other events, for those of other sites, and for one without the data that the program gives it:
+    whatever is in the log, its readers go on.
+    """
+    if is_received(event):
+        return None
+    try:
+        return _read_own(event)
+    except (LookupError, OverflowError, ValueError):
+        return None
+
+
+def _read_own(event: SessionEvent) -> HistoryEntry | None:
     data = event.data
     queue, project = str(data.get("queue", "")), str(data.get("project", ""))
-    if event.name == OPERATOR_ACTED:
+    if is_act(event):
         where = queue, event.project or ""
         return HistoryEntry(event.timestamp, "acted", describe_act(data), *where, event_id=event.event_id, act=data)
     if event.name == BACKGROUND_STATE:
         status, reason = str(data["status"]), str(data["reason"]) and first_line(str(data["reason"]))
         kind = "failed" if status in ("degraded", "failed") else "running"
-        at = datetime.fromisoformat(str(data["at"]))
+        at = datetime.fromisoformat(str(data["at"])).astimezone(UTC)
         text = f"{status}: {reason}" if reason else status
         return HistoryEntry(at, kind, text, queue, project, event_id=event.event_id)
     if event.name == BACKGROUND_STALLED:
-        at = datetime.fromisoformat(str(data["at"]))
+        at = datetime.fromisoformat(str(data["at"])).astimezone(UTC)
         return HistoryEntry(at, "stalled", plain(str(data["text"])), queue, project, event_id=event.event_id)
     if event.name == TRIGGER_ERROR:
         text = first_line(str(data["error"]))

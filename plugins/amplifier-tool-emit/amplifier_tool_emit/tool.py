@@ -5,18 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from amplifier_core.events import ALL_EVENTS
 from amplifier_core.json_values import to_json
 from amplifier_core.models import ToolResult
+from amplifier_core.own_events import is_own_event
 
 from .config import NAME, EmitConfig
 
 if TYPE_CHECKING:
     from amplifier_core import ModuleCoordinator
-
-
-RESERVED = ("session:", "trigger:", "background:")
-"""Prefixes of the program's own events, such as the end of a session."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
 
@@ -84,7 +80,7 @@ class EmitTool:
     def _check_name(self, name: Any) -> None:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise EmitError("InvalidInput", "'name' must be 1 to 128 letters, digits or _ . : / -, such as work:done")
-        if name.startswith(RESERVED) or name in ALL_EVENTS:
+        if is_own_event(name):
             raise EmitError("ReservedName", f"'{name}' is an event of the program itself; choose another name")
         allowed = self._config.allow
         if allowed is not None and not name.startswith(tuple(allowed)):

@@ -99,6 +99,10 @@ async def test_an_emitter_that_fails_is_a_failed_result() -> None:
         ({"name": "work", "data": {"n": "x" * 65_536}}, "TooLarge", "more than the 65536 allowed"),
         ({"name": "trigger:fired"}, "ReservedName", "choose another name"),
         ({"name": "session:anything"}, "ReservedName", "choose another name"),
+        ({"name": "operator:acted", "data": {"by": "ann"}}, "ReservedName", "choose another name"),
+        ({"name": "transport:lost"}, "ReservedName", "choose another name"),
+        ({"name": "issue:created", "data": {"title": "Deploy"}}, "ReservedName", "choose another name"),
+        ({"name": "flow:run:completed"}, "ReservedName", "choose another name"),
     ],
 )
 async def test_what_cannot_be_emitted_is_a_failed_result(given: Any, kind: str, message: str, emitted: Emitted) -> None:

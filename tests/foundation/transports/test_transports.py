@@ -18,6 +18,7 @@ from amplifier_core.storage import SessionRecord
 from amplifier_core.testing import MemoryStore
 from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_foundation.events import EventRouter
+from amplifier_foundation.events.names import OVERFLOW
 from amplifier_foundation.hookspecs import Message
 from amplifier_foundation.sessions.untrusted import find_reason
 from amplifier_foundation.transports import LOST, SET_ASIDE, Route
@@ -237,6 +238,22 @@ async def test_an_unreadable_message_is_set_aside_with_its_reason_and_comes_no_m
         await stranger.publish([Message("x.e2", "x", "work:a", good.replace(b"e1", b"e2"))])
         await again.until(1)
     assert [event.event_id for event in await again.store.events()] == ["e2"]
+
+
+async def test_what_no_site_sends_of_its_transports_and_its_router_is_set_aside(broker: Path) -> None:
+    stranger, names = FolderTransport({"folder": broker}), [LOST, SET_ASIDE, OVERFLOW, "work:a"]
+    await stranger.open("x", ())
+    for name in names:
+        event = {**GOOD, "name": name, "event_id": name.replace(":", "-")}
+        body = json.dumps({"version": 1, "store": "x", "event": event}).encode()
+        await stranger.publish([Message(f"x.{name}", "x", name, body)])
+    oslo = Member("oslo", broker, subscribe=["*"])
+    async with carrying(oslo):
+        await oslo.until(1)
+    assert [(each.name, each.data.get("message")) for each in await oslo.store.events()] == [
+        *((SET_ASIDE, f"x.{name}") for name in names[:3]),
+        ("work:a", None),
+    ]
 
 
 async def test_what_the_broker_refuses_is_set_aside_and_the_rest_goes_on(broker: Path) -> None:
