@@ -81,7 +81,7 @@ async def record_act(
 
 
 def is_act(event: SessionEvent) -> bool:
-    """Return whether an event is an act as `record_act` records it, of a person here: sessions and sites record none."""
+    """Return whether an event is an act of a person here, as `record_act` records it: no session and no site does."""
     from ..background.log_events import OPERATOR_ACTED
 
     told = all(isinstance(event.data.get(name), str) for name in ("act", "subject", "by", "via", "queue"))

@@ -65,8 +65,9 @@ class Bubblewrap:
             raise FileNotFoundError(self.find_obstacle())
         filter, orders = os.memfd_create("seccomp"), os.memfd_create("orders")
         given = {
-            "options": [bwrap, *_confine(run), *_mount(run)],
-            "rest": ["--seccomp", str(filter), "--chdir", run.where, "--", *run.argv],
+            "bwrap": bwrap,
+            "options": [*_confine(run), *_mount(run), "--seccomp", str(filter), "--chdir", run.where],
+            "program": [*run.argv],
             "folder": run.folder,
             "starter": mounting.find_starter(),
             "guarded": list(_guard(run.folder, run.guarded or Guarded((), (), True, {}, {}))),

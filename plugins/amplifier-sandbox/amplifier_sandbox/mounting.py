@@ -69,7 +69,10 @@ def main(orders: int) -> None:
     own = ("--dir", f"{_OWN}/none", "--file", str(ready[1]), f"{_OWN}/empty", "--file", str(waiting), f"{_OWN}/gate")
     # whatever closes the gate, it does not go on without the mark
     options = [*given["options"], *own, "--chmod", "0444", f"{_OWN}/guarded", "--info-fd", str(saying)]
-    os.execv(options[0], [*options, *given["rest"]])
+    listed = os.memfd_create("options", 0)  # they have the environment, and every user sees a command line
+    os.write(listed, os.fsencode("\0".join(options)))
+    os.lseek(listed, 0, os.SEEK_SET)
+    os.execv(given["bwrap"], [given["bwrap"], "--args", str(listed), "--", *given["program"]])
 
 
 def _help(libc: ctypes.CDLL, given: dict[str, Any], folder: tuple[int, int], said: str) -> None:
