@@ -3,10 +3,13 @@
 The merge is made beside the files of the project, which then move forward to it: they never hold a conflict. It brings
 the work of the session alone: a branch without the commit that the session began with would get that one as well. A
 branch that had this commit, as its reflog knows, and was amended or rebased, gets the work as one commit of its own.
+
+A merge is a write of the session. What its permissions refuse stays on the branch, whatever has written it there.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from hashlib import sha256
 from pathlib import Path
@@ -17,9 +20,10 @@ from amplifier_core.frozen import frozen
 from .git import Git, GitError, make_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     Announce = Callable[[dict[str, str]], None]
+    MayWrite = Callable[[str], bool]
 
 MOST_NAMED = 20
 """Files named in a commit's message or a reason."""
@@ -28,6 +32,8 @@ MOST_ANNOUNCED = 1000
 PATIENCE = 10.0
 """Seconds until another git has finished with the files of the project."""
 _WAIT = 0.05
+_LINK = "120000"
+"""The mode of a link in a tree of git."""
 _TRIES = 5
 
 
@@ -49,6 +55,8 @@ class Merge:
     """The commit that the branch began with."""
     commit: str
     message: str
+    may_write: MayWrite | None = None
+    """Whether the session may write the file at a path in the repository; None: any."""
 
     def make(self, announce: Announce) -> None:
         """Merge, once `announce` knows which files of the project it writes. Raises `NotMerged` and `GitError`."""
@@ -75,6 +83,7 @@ class Merge:
         else:
             began = f"the commit {self.base[:12]} that the work began with"
             raise NotMerged(f"the branch {make_plain(onto)}, checked out in the project, does not have {began}")
+        self._refuse_guarded(head, merge)
         announce(self._digest_changes(head, merge))
         try:
             return self._move_forward(head, merge)
@@ -102,18 +111,52 @@ class Merge:
             raise NotMerged(f"conflicts in {name_files(conflicts)}", conflicts)
         return said[0]
 
+    def _refuse_guarded(self, before: str, after: str) -> None:
+        """Raise `NotMerged` for a change of a file that the session may not write, or of a link that leads to one."""
+        if self.may_write is None:
+            return
+        said = self.git.run("diff-tree", "-r", "-z", "--no-renames", before, after).split("\0")
+        changed = {name: facts.split() for facts, name in zip(said[::2], said[1::2], strict=False)}
+        links = [name for name, facts in changed.items() if facts[1] == _LINK]
+        targets = zip(links, self._read_objects([changed[name][3] for name in links]), strict=True)
+        leading = [name for name, target in targets if not self._may_lead(name, os.fsdecode(target))]
+        for guarded, why in (
+            ([name for name in changed if not self.may_write(name)], "changes files that no session may write"),
+            (leading, "has links to what no session may write"),
+        ):
+            if guarded:
+                named = name_files([make_plain(each) for each in guarded])
+                raise NotMerged(f"it {why}: {named}. Look at the branch, and merge it yourself")
+
+    def _may_lead(self, link: str, target: str) -> bool:
+        """Return whether a link stays within the repository, and leads to what the session may write."""
+        assert self.may_write is not None
+        above, parts = link.split("/")[:-1], [each for each in target.split("/") if each not in ("", ".")]
+        while parts[:1] == [".."] and above:
+            above, parts = above[:-1], parts[1:]
+        if target.startswith("/") or ".." in parts:  # a way back may begin in another link
+            return False
+        return self.may_write("/".join([*above, *parts]))
+
+    def _read_objects(self, names: Sequence[str]) -> Iterator[bytes]:
+        """Yield the contents of objects by their names, which are one line each."""
+        said = self.git.run("cat-file", "--batch", data="".join(f"{each}\n" for each in names))
+        rest = said.encode("utf-8", "surrogateescape")
+        for _ in names:
+            head, _, rest = rest.partition(b"\n")
+            size = int(head.rpartition(b" ")[2])
+            yield rest[:size]
+            rest = rest[size + 1 :]
+
     def _digest_changes(self, before: str, after: str) -> dict[str, str]:
         """Return the SHA-256 of the files in which a commit differs from another, by their paths in the project."""
         listed = self.git.run("diff-tree", "-r", "-z", "--name-only", "--diff-filter=AM", before, after).split("\0")
         names = [each for each in listed if each and "\n" not in each][:MOST_ANNOUNCED]
-        said = self.git.run("cat-file", "--batch", data="".join(f"{after}:{each}\n" for each in names))
-        rest, digests = said.encode("utf-8", "surrogateescape"), {}
-        for name in names:
-            head, _, rest = rest.partition(b"\n")
-            size = int(head.rpartition(b" ")[2])
-            digests[str(Path(self.git.files, name))] = sha256(rest[:size]).hexdigest()
-            rest = rest[size + 1 :]
-        return digests
+        contents = self._read_objects([f"{after}:{each}" for each in names])
+        return {
+            str(Path(self.git.files, name)): sha256(content).hexdigest()
+            for name, content in zip(names, contents, strict=True)
+        }
 
     def _move_forward(self, head: str, merge: str) -> bool:
         """Have the project's branch and files move forward to a merge, once no other git holds them.

@@ -18,8 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import SessionNotFound
+from amplifier_core.permissions import Access, Call
+from amplifier_core.permissions.own_python import OWN_PYTHON, is_own_python
+from amplifier_core.permissions.repositories import is_obeyed_by_git
 from amplifier_core.process_forks import close_in_forks
 
+from ..bundle.permissions import bundle_layer
 from ..bundle.templates import fill_key
 from ..paths import data_home
 from ..sessions.recording import shield_to_completion
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
 
     from ..spawning.child import Spawn
     from .state import BackgroundSessionState, Engine
-    from .worktree_merges import Announce
+    from .worktree_merges import Announce, MayWrite
     from .worktrees import Result, Worktree
 
 logger = logging.getLogger(__name__)
@@ -115,7 +119,8 @@ async def finish_worktree(
     merges = config is not None and config.finish == "merge"
     if merges:
         with engine.files.watch_merge(delivery, worktree.top) as announce:
-            result = await shield_to_completion(_finish(worktree, subject, announce=announce))
+            may_write = _find_writable(engine, background, worktree)
+            result = await shield_to_completion(_finish(worktree, subject, announce=announce, may_write=may_write))
     else:
         result = await shield_to_completion(_finish(worktree, subject))
     if worktree.ignored:
@@ -202,14 +207,39 @@ async def _read(delivery: Delivery, known: Mapping[str, Any] | None = None) -> W
 
 
 async def _finish(
-    worktree: Worktree, subject: str, *, announce: Announce | None = None, is_finished: bool = True
+    worktree: Worktree,
+    subject: str,
+    *,
+    announce: Announce | None = None,
+    may_write: MayWrite | None = None,
+    is_finished: bool = True,
 ) -> Result:
     """Commit, merge with `announce`, and remove a worktree; each step that is done already is left out."""
     await asyncio.to_thread(worktree.commit_changes, subject, is_finished=is_finished)
     async with _lock_repository(worktree.common):
-        result = await asyncio.to_thread(worktree.settle, announce)
+        result = await asyncio.to_thread(worktree.settle, announce, may_write)
         await asyncio.to_thread(worktree.remove)
     return result
+
+
+def _find_writable(engine: Engine, background: BackgroundSessionState, worktree: Worktree) -> MayWrite | None:
+    """Return whether no rule denies `write_file` at a path of the repository; None for sessions without rules.
+
+    The path counts as in a call in the project. git follows no link on the way to it, so none is followed here.
+    """
+    gate = engine.parent.coordinator.permissions
+    if gate is None:
+        return None
+    layer, project = bundle_layer(background.prepared.bundle), background.project
+    policy = gate.policy.below(layer) if layer is not None else gate.policy
+
+    def may_write(name: str) -> bool:
+        whole = f"{worktree.top}/{name}"
+        reader = "git" if is_obeyed_by_git(whole) else OWN_PYTHON if is_own_python(whole, project) else ""
+        access = Access("write", whole.removeprefix(f"{project}/"), reader=reader)
+        return policy.decide(Call("write_file", (access,), {})).effect != "deny"
+
+    return may_write
 
 
 @asynccontextmanager

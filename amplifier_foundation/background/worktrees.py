@@ -33,7 +33,7 @@ from .worktree_merges import MOST_NAMED, Merge, NotMerged
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .worktree_merges import Announce
+    from .worktree_merges import Announce, MayWrite
 
 TRAILER = "Amplifier-Session"
 MOST_TOLD = 100
@@ -216,28 +216,28 @@ class Worktree:
         body = "".join(f"{line}\n" for line in lines)
         return f"{first}\n\n{body}{chr(10) if body else ''}{TRAILER}: {self.session_id}\n"
 
-    def settle(self, announce: Announce | None = None) -> Result:
+    def settle(self, announce: Announce | None = None, may_write: MayWrite | None = None) -> Result:
         """Merge the branch with `announce`, else leave it, and say so in the note. Hold the lock of the repository.
 
         The changes must be committed. `announce` hears before which files of the project a merge writes, and their
-        digests. Raises `GitError` when git cannot tell.
+        digests; a merge writes none for which `may_write` says no. Raises `GitError` when git cannot tell.
         """
         assert self.commit is not None
         if self.result is None:
             if self.commit == self.base:
                 self.result = Result()
             elif announce is not None:
-                self.result = self._merge(self.commit, announce)
+                self.result = self._merge(self.commit, announce, may_write)
             else:
                 self.result = Result(self.branch, self.commit)
             self.result.left_out = self.left_out
             self.save()
         return self.result
 
-    def _merge(self, commit: str, announce: Announce) -> Result:
+    def _merge(self, commit: str, announce: Announce, may_write: MayWrite | None) -> Result:
         message = self._describe(f"Merge branch '{self.branch}'", [])
         try:
-            Merge(self._above, self.branch, self.base, commit, message).make(announce)
+            Merge(self._above, self.branch, self.base, commit, message, may_write).make(announce)
         except NotMerged as reason:
             return Result(self.branch, commit, conflicts=reason.files, reason=str(reason))
         return Result(self.branch, commit, merged=True)

@@ -33,6 +33,21 @@ def worker(repository: Repository, store: DurableStore, plugins: Plugins) -> Wor
     return Worker(repository, store, plugins)
 
 
+PREPARE = """
+import os
+def place(name):
+    path = os.path.join(folder, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    return path
+def write(name):
+    with open(place(name), 'w') as file:
+        file.write('x')
+def link(name, target):
+    os.symlink(target, place(name))
+"""
+"""Functions for code that writes what a guard of tools does not see."""
+
+
 def sessions_of(deliveries: list[Delivery]) -> list[str]:
     """Return the default branches of deliveries."""
     return [f"amplifier/{each.session_id}" for each in deliveries]
@@ -169,6 +184,48 @@ def test_the_work_that_a_rewritten_branch_has_got_before_a_kill_is_not_brought_t
         merge.make(announced.extend)
     assert announced == [str(repository.top / "b.txt")]
     assert repository.git("log", "--format=%s").splitlines() == ["Work", "better", "first"]
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        ("write('.envrc')", "it changes files that no session may write: .envrc"),
+        ("write('.github/workflows/a.yml')", "it changes files that no session may write: .github/workflows/a.yml"),
+        ("write('tools/check')", "it changes files that no session may write: tools/check"),
+        ("write('db/new.sql')", "it changes files that no session may write: db/new.sql"),
+        ("os.remove(place('.editorconfig'))", "it changes files that no session may write: .editorconfig"),
+        ("link('etc', '/etc')", "it has links to what no session may write: etc"),
+        ("link('sub/up', '../..')", "it has links to what no session may write: sub/up"),
+        ("link('up', 'sub/../../x')", "it has links to what no session may write: up"),
+        ("link('hooks', '.git/hooks')", "it has links to what no session may write: hooks"),
+    ],
+)
+async def test_what_no_session_may_write_is_not_merged(
+    repository: Repository, worker: Worker, home: Path, made: str, told: str
+) -> None:
+    home.mkdir(mode=0o700)
+    (home / "settings.yaml").write_text("permissions: {deny: ['write_file(db/**)']}\n")
+    repository.git("config", "core.hooksPath", "tools")
+    repository.write(".editorconfig", "root = true\n")
+    before = repository.commit("settings")
+    await worker.handle(f"run {PREPARE}{made}; write('b.txt')")
+    [end] = await worker.ends()
+    assert (end["merged"], end["conflicts"], repository.git("rev-parse", "main")) == (False, [], before)
+    assert repository.show(end["branch"], "b.txt") == "x"
+    [record] = [each for each in await worker.store.sessions() if each.session_id == end["session_id"]]
+    assert record.metadata["worktree"]["reason"] == f"{told}. Look at the branch, and merge it yourself"
+
+
+async def test_what_the_person_lets_sessions_write_and_links_within_the_project_are_merged(
+    repository: Repository, worker: Worker, home: Path
+) -> None:
+    home.mkdir(mode=0o700)
+    (home / "settings.yaml").write_text("permissions: {allow: ['write_file(.github/**)']}\n")
+    made = "write('.github/workflows/a.yml'); link('sub/a', '../a.txt'); link('again', 'sub/a')"
+    await worker.handle(f"run {PREPARE}{made}")
+    [end] = await worker.ends()
+    assert (end["merged"], repository.read("again")) == (True, repository.read("a.txt"))
+    assert repository.read(".github/workflows/a.yml") == "x"
 
 
 async def test_a_branch_that_is_checked_out_in_the_middle_of_a_merge_gets_nothing_of_another(
