@@ -123,6 +123,28 @@ def test_an_export_is_imported_where_the_session_is_not(
     assert told("session", "import", f"{CLAUDE_ID}.jsonl", "--from", "amplifier")[1].split("  ")[1] == "nothing new"
 
 
+def test_the_session_of_anybodys_file_works_here_and_that_of_ones_own_file_where_it_did(
+    told: Told, person: Path, project: Path, tmp_path: Path
+) -> None:
+    for name, identity in (("a", CLAUDE_ID), ("b", "b0000000-0000-4000-8000-000000000000")):
+        file = ClaudeFile("/somewhere", identity)
+        file.user("hello")
+        file.answer("m1", text("Hi."))
+        file.write(tmp_path / "files" / f"{name}.jsonl")
+    files = [str(tmp_path / "files" / f"{name}.jsonl") for name in ("a", "b")]
+    _, out, err = told("session", "import", files[0], "--dry-run")
+    assert out == f"{CLAUDE_ID}  imported, 2 messages  hello  {project}\n"
+    assert "anybody may have written 1 session of these" in err
+    assert "If they are your own, import them with --own" in err
+    assert told("session", "import", files[1], "--own", "--dry-run")[1].endswith("  hello  /somewhere\n")
+    assert told("session", "import", files[0])[0] == exits.OK
+    code, out, err = told("session", "import", files[1], "--own")
+    assert (code, "anybody" in err, "the folder /somewhere does not exist here" in err) == (exits.OK, False, True)
+    listed = json.loads(told("session", "list", "--all", "--json")[1])["data"]
+    assert [each["project"] for each in listed] == ["/somewhere", str(project)]
+    assert "--own takes a PATH" in told("session", "import", "--own")[2]
+
+
 def said_in(line: str) -> dict[str, Any]:
     message: dict[str, Any] = json.loads(line)["message"]
     return {key: value for key, value in message.items() if key != "metadata"}

@@ -11,6 +11,7 @@ import click
 from amplifier_core.errors import AmplifierError
 
 from ...documents.safe_text import plain
+from ...operations.columns import shorten_home
 from .. import exits
 from ..app import json_option, plugins_of, project_here, use_store
 from ..loops import run_in_loop
@@ -41,7 +42,8 @@ _STATES = {
 @click.argument("places", nargs=-1, metavar="[PATH|ID]...")
 @click.option("--from", "program", type=click.Choice(PROGRAMS), help="Import the sessions of this program.")
 @click.option("--all", "everywhere", is_flag=True, help="With --from: the sessions of all folders.")
-@click.option("--dry-run", is_flag=True, help="Say what would be imported, and store nothing.")
+@click.option("--own", is_flag=True, help="With PATH: the sessions are yours, keep their folders and act unasked.")
+@click.option("--dry-run", is_flag=True, help="Say what would be imported, and where it would work, and store nothing.")
 @click.option(
     "-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 10**9), help="List at most so many."
 )
@@ -53,6 +55,7 @@ async def import_(
     places: tuple[str, ...],
     program: str | None,
     everywhere: bool,
+    own: bool,
     dry_run: bool,
     limit: int,
     as_json: bool,
@@ -61,12 +64,15 @@ async def import_(
 
     PATH is a file, a session's folder, or a folder with sessions; ID is one from the list. Without either, --from
     imports the sessions of this folder; without --from too, the sessions on this machine are listed. Importing again
-    adds what is new. The other program's files are only read.
+    adds what is new. The other program's files are only read. Anybody may have written a file at another place than the
+    program's own: its session works in the current folder, and is asked before it acts.
     """
     from ...sessions.importing.finding import find_sessions, is_of_project
 
     if everywhere and (places or program is None):
         raise click.UsageError("--all takes --from, and no PATH")
+    if own and not places:
+        raise click.UsageError("--own takes a PATH")
     if not places and program is None:
         if dry_run:
             raise click.UsageError("--dry-run takes a PATH, an ID or --from")
@@ -81,6 +87,8 @@ async def import_(
             )
     if not found:
         raise _nothing(f"there are no sessions in {', '.join(places) or f'the folders of {program}'}")
+    if own:
+        found = [each._replace(is_own=True) for each in found]
     plugins = plugins_of(ctx)
     async with use_store(plugins) as store:
         job = _Job(store, plugins, dry_run=dry_run, as_json=as_json)
@@ -175,7 +183,7 @@ class _Job:
                 "source_id": source.source_id,
                 "path": str(source.path),
                 "name": source.name,
-                "project": source.folder,
+                "project": outcome.project,
                 "parent_id": outcome.fork_of or source.parent_id,
                 "fork_of": outcome.fork_of,
                 "fork_at": outcome.fork_at if outcome.fork_of else None,
@@ -189,7 +197,8 @@ class _Job:
             return
         added = plural(outcome.added, "message") if outcome.added else ""
         what = ", ".join(filter(None, [_STATES[outcome.state], added]))
-        click.echo(plain(f"{outcome.session_id}  {what}  {source.name}").rstrip())
+        where = f"  {shorten_home(outcome.project)}" if self._dry_run else ""
+        click.echo(plain(f"{outcome.session_id}  {what}  {source.name}{where}").rstrip())
 
     def _tell_notes(self, found: Found, notes: Notes, error: str) -> None:
         left_out = dict(notes.left_out)
@@ -212,6 +221,13 @@ def _say_summary(job: _Job, *, dry_run: bool) -> None:
 
     counts = count_states(job.stored)
     made = counts["new"] + counts["fork"]
+    strange = [each for each in job.stored if not each.source.is_own and each.added]
+    if strange:
+        click.echo(
+            f"amplifier: anybody may have written {plural(len(strange), 'session')} of these: new ones work in the "
+            "current folder, and all are asked before they act. If they are your own, import them with --own",
+            err=True,
+        )
     if dry_run:
         click.echo(
             f"nothing was stored: {plural(made, 'session')} would be new, {counts['grown']} would grow", err=True

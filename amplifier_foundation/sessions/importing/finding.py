@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...paths import project_of
+from ...paths import data_home, project_of
 from ..exporting import SCHEMA
 from ..session_folders import TRANSCRIPT_FILENAME
 from .json_lines import JsonLines, Notes
@@ -34,6 +34,8 @@ class Found(NamedTuple):
     """Its id here, once it is imported."""
     changed: datetime
     size: int
+    is_own: bool
+    """Whether it lies where the person's own programs keep their sessions; else anybody may have written it."""
 
 
 class Described(NamedTuple):
@@ -49,7 +51,7 @@ def find_sessions(program: str | None = None) -> list[Found]:
     for each in PROGRAMS if program is None else (program,):
         for path in _list_paths(each):
             try:
-                found.append(_find(each, path))
+                found.append(_find(each, path, is_own=True))
             except OSError:
                 continue
     return sorted(found, key=lambda each: (each.changed, str(each.path)), reverse=True)
@@ -58,11 +60,12 @@ def find_sessions(program: str | None = None) -> list[Found]:
 def find_in(place: Path, program: str | None = None) -> list[Found]:
     """Return the sessions at a place: a file, a session's folder, or a folder with sessions at any depth.
 
-    Files of other kinds are passed over in a folder. Raises `ValueError` for a file of no known format, `OSError`.
+    Only those where a program keeps its sessions are the person's own. Files of other kinds are passed over in a
+    folder. Raises `ValueError` for a file of no known format, `OSError`.
     """
-    kind = detect(place, program)
+    kind, is_own = detect(place, program), _is_own(place)
     if kind is not None:
-        return [_find(kind, place.parent if place.name == TRANSCRIPT_FILENAME else place)]
+        return [_find(kind, place.parent if place.name == TRANSCRIPT_FILENAME else place, is_own=is_own)]
     if not place.is_dir():
         known = "a file of Claude Code or Codex, a session's folder, and an export as JSON lines can be imported"
         raise ValueError(f"{place}: this is no session of {', '.join(PROGRAMS)}: {known}")
@@ -75,7 +78,7 @@ def find_in(place: Path, program: str | None = None) -> list[Found]:
         for file in sorted(files):
             path = Path(folder, file)
             if file.endswith(".jsonl") and not file.startswith("agent-") and (kind := detect(path, program)):
-                found.append(_find(kind, path.parent if file == TRANSCRIPT_FILENAME else path))
+                found.append(_find(kind, path.parent if file == TRANSCRIPT_FILENAME else path, is_own=is_own))
     return sorted(found, key=lambda each: (each.changed, str(each.path)), reverse=True)
 
 
@@ -111,7 +114,8 @@ def read_sessions(found: Found, notes: Notes) -> Iterator[SourceSession]:
         from .codex import read_sessions
     else:
         from .session_folder import read_sessions
-    yield from read_sessions(found.path, notes)
+    for source in read_sessions(found.path, notes):
+        yield source if found.is_own else source.from_a_file()
 
 
 def is_of_project(found: Found, project: str) -> bool:
@@ -140,7 +144,7 @@ def describe(found: Found) -> Described:
     return Described(facts.folder, shorten_name(facts.name))
 
 
-def _find(program: str, path: Path) -> Found:
+def _find(program: str, path: Path, *, is_own: bool) -> Found:
     is_folder = program == AMPLIFIER and path.is_dir()
     stat = (path / TRANSCRIPT_FILENAME if is_folder else path).stat()
     stem = path.name if is_folder else path.stem
@@ -148,18 +152,32 @@ def _find(program: str, path: Path) -> Found:
         stem = text_at(read_metadata(path, Notes()), "session_id") or stem
     if program == CODEX and (named := _CODEX_ID.fullmatch(stem)) is not None:
         stem = named[1]
-    return Found(program, path, make_id(stem), datetime.fromtimestamp(stat.st_mtime, UTC), stat.st_size)
+    return Found(program, path, make_id(stem), datetime.fromtimestamp(stat.st_mtime, UTC), stat.st_size, is_own)
 
 
 def _list_paths(program: str) -> list[Path]:
+    roots = _roots(program)
     if program == CLAUDE_CODE:
-        root = _expand(os.environ.get("CLAUDE_CONFIG_DIR") or "~/.claude") / "projects"
-        return [path for path in root.glob("*/*.jsonl") if not path.name.startswith("agent-")]
+        return [path for path in roots[0].glob("*/*.jsonl") if not path.name.startswith("agent-")]
+    if program == CODEX:
+        return [path for root in roots for path in root.glob("**/rollout-*.jsonl")]
+    return [path.parent for path in roots[0].glob(f"*/sessions/*/{TRANSCRIPT_FILENAME}")]
+
+
+def _roots(program: str) -> list[Path]:
+    """Return the folders where a program keeps its sessions."""
+    if program == CLAUDE_CODE:
+        return [_expand(os.environ.get("CLAUDE_CONFIG_DIR") or "~/.claude") / "projects"]
     if program == CODEX:
         root = _expand(os.environ.get("CODEX_HOME") or "~/.codex")
-        return [*root.glob("sessions/**/rollout-*.jsonl"), *root.glob("archived_sessions/**/rollout-*.jsonl")]
-    root = _expand("~/.amplifier/projects")
-    return [path.parent for path in root.glob(f"*/sessions/*/{TRANSCRIPT_FILENAME}")]
+        return [root / "sessions", root / "archived_sessions"]
+    return [_expand("~/.amplifier/projects"), data_home() / "projects"]
+
+
+def _is_own(place: Path) -> bool:
+    """Return whether a path, with its links followed, lies where a program keeps its sessions."""
+    roots = [root for program in PROGRAMS for root in _roots(program)]
+    return any(place.resolve().is_relative_to(root.resolve()) for root in roots)
 
 
 def _expand(path: str) -> Path:

@@ -22,15 +22,16 @@ if TYPE_CHECKING:
 CLAUDE_CODE, CODEX, AMPLIFIER = PROGRAMS = ("claude-code", "codex", "amplifier")
 
 LONGEST_NAME = 80
+FROM_A_FILE = "it was imported from a file that anybody may have written"
 
 
 @frozen
 class SourceSession:
     """One history of another program.
 
-    Histories with one `session_id` are branches of one session. `folder` is the working folder, '' if it is unknown.
-    `strangers` says how the session has read text of strangers, '' if it has not. `read` yields the messages; each call
-    begins anew.
+    Histories with one `session_id` are branches of one session. `folder` is the working folder, '' for the current one.
+    `strangers` says how the session has read text of strangers, '' if it has not. `is_own` says that the person's own
+    program wrote it here. `read` yields the messages; each call begins anew.
     """
 
     program: str
@@ -44,10 +45,15 @@ class SourceSession:
     created: datetime | None = None
     agent: str = ""
     strangers: str = ""
+    is_own: bool = True
 
     def with_parent(self, parent_id: str) -> SourceSession:
         """Return this session below another one."""
         return replace(self, parent_id=parent_id)
+
+    def from_a_file(self) -> SourceSession:
+        """Return this session as one that anybody may have written: without a folder, and asked before it acts."""
+        return replace(self, folder="", strangers=FROM_A_FILE, is_own=False)
 
 
 def make_id(*parts: str) -> str:

@@ -66,6 +66,7 @@ class Imported(NamedTuple):
     """All messages of the session; shared ones are among them."""
     added: int
     turns: int
+    project: str
 
 
 class _Sum(NamedTuple):
@@ -125,8 +126,9 @@ class SessionImporter:
                 await asyncio.sleep(PAUSE if is_in_use else 0)
         fork = place.record.session_id if place.state == "fork" and place.record is not None else None
         added = whole.messages - place.at if place.state not in ("own", "unchanged") else 0
-        counts = (whole.messages, added, whole.turns)
-        return Imported(source, place.state, place.session_id, fork, place.at if fork else 0, *counts)
+        there = place.record if place.state in ("own", "unchanged", "grown") else None
+        facts = (whole.messages, added, whole.turns, there.project if there is not None else _project(source))
+        return Imported(source, place.state, place.session_id, fork, place.at if fork else 0, *facts)
 
     async def _find_place(self, source: SourceSession) -> _Place:
         """Return where a history goes: along the sessions that share its beginning, to the one that shares the most."""
@@ -182,8 +184,8 @@ class SessionImporter:
     async def _create(self, source: SourceSession, session_id: str, about: Mapping[str, Any]) -> None:
         parent_id = source.parent_id if source.parent_id != session_id else None
         try:
-            if parent_id is not None:
-                await self._store.get(parent_id)
+            if parent_id is not None and not is_imported(await self._store.get(parent_id)) and not source.is_own:
+                parent_id = None  # nobody's file puts a session below one of the person's
         except SessionNotFound:
             parent_id = None
         record = SessionRecord(
@@ -243,7 +245,7 @@ def _content(message: Message) -> dict[str, Any]:
 
 
 def _project(source: SourceSession) -> str:
-    """Return the project of a session: its folder, which may be gone; without one, the current folder."""
+    """Return the project of a session: its folder, which may be gone; without one that counts, the current folder."""
     folder = source.folder
     return project_of(folder) if folder and Path(folder).is_absolute() and "\0" not in folder else project_of()
 

@@ -15,10 +15,11 @@ from amplifier_core import SessionRecord, load_plugins
 from amplifier_core.storage import SessionStore
 from amplifier_core.transcript import Message, settled_length
 from amplifier_foundation.sessions.costs import spent_of
-from amplifier_foundation.sessions.exporting import json_lines
+from amplifier_foundation.sessions.exporting import SCHEMA, json_lines
 from amplifier_foundation.sessions.history import INTERRUPTED, text_of
 from amplifier_foundation.sessions.importing.finding import describe, detect, find_in, find_sessions, read_sessions
 from amplifier_foundation.sessions.importing.json_lines import JsonLines, Notes, parse_object
+from amplifier_foundation.sessions.importing.sources import FROM_A_FILE
 from amplifier_foundation.sessions.importing.storing import IMPORTED, Imported, SessionImporter
 from amplifier_foundation.sessions.storages import open_store
 from amplifier_foundation.sessions.untrusted import UNTRUSTED
@@ -54,10 +55,10 @@ async def store(home: Path) -> AsyncIterator[SessionStore]:
     await opened.close()
 
 
-async def take(store: SessionStore, path: Path, notes: Notes | None = None) -> list[Imported]:
-    """Import everything in a file or folder."""
+async def take(store: SessionStore, path: Path, notes: Notes | None = None, *, is_own: bool = True) -> list[Imported]:
+    """Import everything in a file or folder, as the person's own."""
     notes = notes or Notes()
-    found = find_in(path)
+    found = [each._replace(is_own=is_own or each.is_own) for each in find_in(path)]
     outcomes = [await SessionImporter(store).take(source) for each in found for source in read_sessions(each, notes)]
     return [outcome for outcome in outcomes if outcome is not None]
 
@@ -121,6 +122,63 @@ async def test_a_session_that_read_the_web_is_asked_before_it_acts_and_another_o
         "it read text of strangers with web_search before it was imported",
         None,
     ]
+
+
+@pytest.mark.parametrize("kind", ["claude-code", "codex", "session folder", "export"])
+async def test_a_file_of_anybody_chooses_no_folder_and_its_session_is_asked_before_it_acts(
+    store: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    here, files = tmp_path / "here", tmp_path / "files"
+    for folder in (here, files):
+        folder.mkdir()
+    monkeypatch.chdir(here)
+    about = {"session_id": "talk", "project": "/", "metadata": {UNTRUSTED: "you need not look"}}
+    lines = [{"schema": SCHEMA, "session": about}, {"message": {"role": "user", "content": "hello"}}]
+    path = {
+        "claude-code": lambda: claude_session("/").write(files / f"{CLAUDE_ID}.jsonl"),
+        "codex": lambda: codex_session("/").write(files / "codex.jsonl"),
+        "session folder": lambda: write_session_folder(files / FOLDER_ID, "/", untrusted="you need not look"),
+        "export": lambda: write_lines(files / "talk.jsonl", lines),
+    }[kind]()
+    (outcome,) = await take(store, path, is_own=False)
+    record = await store.get(outcome.session_id)
+    assert (record.project, record.metadata[UNTRUSTED]) == (str(here.resolve()), FROM_A_FILE)
+    assert outcome.project == record.project
+
+
+async def test_a_session_grows_by_a_file_of_anybody_and_is_asked_from_then_on(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    path = write_session_folder(tmp_path / FOLDER_ID, str(tmp_path))
+    await take(store, path)
+    with (path / "transcript.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"role": "user", "content": "write to /etc"}) + "\n")
+    (outcome,) = await take(store, path, is_own=False)
+    record = await store.get(FOLDER_ID)
+    assert (outcome.state, record.metadata[UNTRUSTED]) == ("grown", FROM_A_FILE)
+    assert outcome.project == record.project == str(tmp_path.resolve())
+
+
+def test_what_lies_where_a_program_keeps_its_sessions_is_the_persons_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    elsewhere = claude_session("/p").write(tmp_path / "elsewhere" / "a.jsonl")
+    own = claude_session("/p").write(tmp_path / ".claude" / "projects" / "-p" / "b.jsonl")
+    (tmp_path / "link").symlink_to(".claude/projects")
+    (own.parent / "c.jsonl").symlink_to(elsewhere)
+    places = [elsewhere, own, tmp_path / "link", own.parent / "c.jsonl"]
+    assert [find_in(each)[0].is_own for each in places] == [False, True, True, False]
+
+
+async def test_a_file_of_anybody_puts_no_session_below_one_of_the_person(store: SessionStore, tmp_path: Path) -> None:
+    await store.create(SessionRecord("mine", status="idle"))
+    await take(store, write_session_folder(tmp_path / FOLDER_ID, "/"), is_own=False)
+    for name, above in (("a", "mine"), ("b", FOLDER_ID)):
+        await take(store, write_session_folder(tmp_path / name, "/", name, parent_id=above), is_own=False)
+    assert [(await store.get(name)).parent_id for name in ("a", "b")] == [None, FOLDER_ID]
 
 
 async def test_lines_added_later_are_added_once(store: SessionStore, tmp_path: Path) -> None:
