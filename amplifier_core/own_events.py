@@ -1,4 +1,4 @@
-"""Know the events in the log that the program itself emits: no model and no other site may write them in its name."""
+"""Know the names of the program's own events in the log: no model emits them in its place."""
 
 from __future__ import annotations
 

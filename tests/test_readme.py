@@ -330,6 +330,7 @@ def test_sessions_and_bundles_of_other_programs_are_imported_as_shown(
     name = re.sub(r"[^A-Za-z0-9]", "-", str(folder))
     claude_session(str(folder)).write(tmp_path / ".claude" / "projects" / name / f"{CLAUDE_ID}.jsonl")
     codex_session(str(folder)).write(tmp_path / ".codex" / "sessions" / "2026" / "11" / "20" / "rollout-1.jsonl")
+    claude_session(str(folder)).write(Path("talk.jsonl"))
     for command, _ in commands(block("console", "amplifier session import")):
         assert here(command.replace("ID", CLAUDE_ID[:8]), capsys)[0]
     for path in (folder / ".claude" / "agents", tmp_path / "plugins" / "team-tools" / "agents"):

@@ -112,7 +112,7 @@ class Merge:
         return said[0]
 
     def _refuse_guarded(self, before: str, after: str) -> None:
-        """Raise `NotMerged` for a change of a file that the session may not write, or of a link that leads to one."""
+        """Raise `NotMerged` for a change of a file closed to the session's writes, or of a link to one."""
         if self.may_write is None:
             return
         said = self.git.run("diff-tree", "-r", "-z", "--no-renames", before, after).split("\0")
@@ -129,7 +129,7 @@ class Merge:
                 raise NotMerged(f"it {why}: {named}. Look at the branch, and merge it yourself")
 
     def _may_lead(self, link: str, target: str) -> bool:
-        """Return whether a link stays within the repository, and leads to what the session may write."""
+        """Return whether a link stays within the repository, and leads to no file closed to the session's writes."""
         assert self.may_write is not None
         above, parts = link.split("/")[:-1], [each for each in target.split("/") if each not in ("", ".")]
         while parts[:1] == [".."] and above:
@@ -139,7 +139,7 @@ class Merge:
         return self.may_write("/".join([*above, *parts]))
 
     def _read_objects(self, names: Sequence[str]) -> Iterator[bytes]:
-        """Yield the contents of objects by their names, which are one line each."""
+        """Yield the contents of objects by their names of one line each."""
         said = self.git.run("cat-file", "--batch", data="".join(f"{each}\n" for each in names))
         rest = said.encode("utf-8", "surrogateescape")
         for _ in names:

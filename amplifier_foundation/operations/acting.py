@@ -89,7 +89,7 @@ def is_act(event: SessionEvent) -> bool:
 
 
 def describe_act(data: Mapping[str, Any]) -> str:
-    """Return an act, the data of an event for which `is_act` holds, in one line: what was done to what, by whom, why.
+    """Return an act in one line: what was done to what, by whom, and why. It is the data of an event with `is_act`.
 
     The name of a background session is left out: it stands beside the line.
     """

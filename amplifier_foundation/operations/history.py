@@ -95,8 +95,7 @@ class HistoryEntry:
 def read_change(event: SessionEvent) -> HistoryEntry | None:
     """Return the entry of an event about a background session itself or an act of a person here.
 
-    Return None for other events, for those of other sites, and for one without the data that the program gives it:
-    whatever is in the log, its readers go on.
+    Return None for other events, for those of other sites, and for one without the program's data: its readers go on.
     """
     if is_received(event):
         return None

@@ -52,7 +52,7 @@ class SourceSession:
         return replace(self, parent_id=parent_id)
 
     def from_a_file(self) -> SourceSession:
-        """Return this session as one that anybody may have written: without a folder, and asked before it acts."""
+        """Return this session as one of an unknown author: without a folder, and asked before it acts."""
         return replace(self, folder="", strangers=FROM_A_FILE, is_own=False)
 
 

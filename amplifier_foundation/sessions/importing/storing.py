@@ -245,7 +245,7 @@ def _content(message: Message) -> dict[str, Any]:
 
 
 def _project(source: SourceSession) -> str:
-    """Return the project of a session: its folder, which may be gone; without one that counts, the current folder."""
+    """Return the project of a session: its folder, perhaps a lost one, or else the current folder."""
     folder = source.folder
     return project_of(folder) if folder and Path(folder).is_absolute() and "\0" not in folder else project_of()
 

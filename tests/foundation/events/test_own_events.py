@@ -1,4 +1,4 @@
-"""The names that the program emits are its own; names beside them are free for bundles."""
+"""The program's names of events are its own; names beside them are free for bundles."""
 
 from __future__ import annotations
 
