@@ -202,12 +202,13 @@ class _Client:
         answer = self._connection.getresponse()
         answer.read()
         self._text = b""
+        self._root = (answer.headers["Location"] or "").rstrip("/")
         self._cookie = (answer.headers["Set-Cookie"] or "").partition(";")[0]
 
     def read(self, path: str) -> float:
         """Return the seconds that a page took."""
         start = perf_counter()
-        self._connection.request("GET", path, headers={"Cookie": self._cookie})
+        self._connection.request("GET", self._root + path, headers={"Cookie": self._cookie})
         answer = self._connection.getresponse()
         self._text = answer.read()
         assert answer.status < 500, f"{path}: {answer.status}"
@@ -220,7 +221,8 @@ class _Client:
 
     def follow(self, path: str) -> list[float]:
         """Return a list that gets the time of each event of a shown page, from now on."""
-        self._connection.request("GET", f"/live?page={quote(path)}", headers={"Cookie": self._cookie})
+        live = f"{self._root}/live?page={quote(path)}"
+        self._connection.request("GET", live, headers={"Cookie": self._cookie})
         answer, times = self._connection.getresponse(), list[float]()
 
         def read() -> None:

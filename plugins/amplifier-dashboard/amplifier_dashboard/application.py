@@ -17,11 +17,11 @@ from amplifier_foundation.cli import exits
 from amplifier_foundation.cli.advice import with_advice
 from amplifier_foundation.operations.bundle_texts import BundleTextChanged
 
-from .guard import HEADERS, LOGIN, allow_styles
+from .guard import HEADERS, LOGIN, LOGOUT, allow_styles, root_of, split_root
 from .live import Live, read_facts
 from .navigation import Navigation
 from .pages import Place, find_acts, find_views
-from .rendering import render
+from .rendering import render, use_root
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -46,7 +46,7 @@ class Application:
     def __init__(self, desk: Desk, guard: Guard) -> None:
         views = find_views()
         navigation = Navigation(desk, views)
-        self._live = Live(desk, views, navigation, guard.form_token)
+        self._live = Live(desk, views, navigation, guard)
         self._inner = _make_inner(desk, guard, views, navigation, self._live)
         self._guard = guard
 
@@ -73,7 +73,9 @@ class Application:
                 raise HTTPException(413, f"a form has at most {LARGEST_FORM} bytes")
             return message
 
+        scope = split_root(scope)
         request = Request(scope)
+        use_root(root_of(request))
         try:
             await (self._guard.refuse(request) or self._inner)(scope, receive_some, send_guarded)
         except ClientDisconnect:
@@ -94,10 +96,15 @@ def _make_inner(desk: Desk, guard: Guard, views: Sequence[View], navigation: Nav
         async with request.form(max_part_size=LARGEST_FORM) as form:
             return guard.log_in(request, str(form.get("password", "")))
 
+    async def log_out(request: Request) -> Response:
+        await _read_form(request, guard)
+        return guard.log_out(request)
+
     routes = [
         Mount("/static", StaticFiles(packages=[(str(__package__), "static")])),
         Route("/live", live.answer, methods=["GET"]),
         Route(LOGIN, log_in, methods=["POST"]),
+        Route(LOGOUT, log_out, methods=["POST"]),
         *(Route(view.path, _show(desk, guard, navigation, view), methods=["GET"]) for view in views),
         *(Route(act.path, _do(desk, guard, act), methods=["POST"]) for act in find_acts()),
     ]
@@ -124,6 +131,7 @@ def _show(desk: Desk, guard: Guard, navigation: Navigation, view: View) -> Calla
             "parts": page.parts,
             **await navigation.read(view.path),
             "form_token": guard.form_token(request),
+            "root": root_of(request),
             "read_only": desk.read_only,
             **facts,
             **page.facts,
@@ -135,20 +143,27 @@ def _show(desk: Desk, guard: Guard, navigation: Navigation, view: View) -> Calla
 
 def _do(desk: Desk, guard: Guard, act: Act) -> Callable[[Request], Awaitable[Response]]:
     async def do(request: Request) -> Response:
-        async with request.form(max_part_size=LARGEST_FORM) as form:
-            values = {name: str(value) for name, value in form.items()}
-        if "form_token" not in values:
-            raise HTTPException(403, "buttons need the scripts of their page: allow JavaScript for it, and reload it")
-        if not guard.is_form(request, values.pop("form_token")):
-            raise HTTPException(403, "this form is of another browser, or the server has started anew: reload the page")
+        values = await _read_form(request, guard)
         if desk.read_only and act.changes:
             raise HTTPException(403, "this page is for reading only: it was started with --read-only")
         reply = await act.do(desk, place_of(request), values)
+        to = reply.to and f"{root_of(request)}{reply.to}"
         if wants_json(request):
-            return JSONResponse({"said": reply.said, "to": reply.to, **reply.facts})
-        return RedirectResponse(reply.to or request.headers.get("referer") or "/", 303)
+            return JSONResponse({"said": reply.said, "to": to, **reply.facts})
+        return RedirectResponse(to or request.headers.get("referer") or f"{root_of(request)}/", 303)
 
     return do
+
+
+async def _read_form(request: Request, guard: Guard) -> dict[str, str]:
+    """Return the values of a form from a page of its browser. Raises `HTTPException`."""
+    async with request.form(max_part_size=LARGEST_FORM) as form:
+        values = {name: str(value) for name, value in form.items()}
+    if "form_token" not in values:
+        raise HTTPException(403, "buttons need the scripts of their page: allow JavaScript for it, and reload it")
+    if not guard.is_form(request, values.pop("form_token")):
+        raise HTTPException(403, "this form is of another browser, or the server has started anew: reload the page")
+    return values
 
 
 def wants_json(request: Request) -> bool:

@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 @click.option("--read-only", is_flag=True, help="Show everything, change nothing.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
 @click.option("--link", "links", is_flag=True, help="Print a new link to each page that runs; serve nothing.")
+@click.option("--log-out", "ends", is_flag=True, help="End all logins and links; serve nothing.")
 @click.pass_context
 @run_in_loop
-async def dashboard(ctx: click.Context, /, opens: bool, links: bool, **options: Any) -> None:
+async def dashboard(ctx: click.Context, /, opens: bool, links: bool, ends: bool, **options: Any) -> None:
     """Serve a page to watch and steer background sessions until Ctrl-C, for this machine alone unless asked.
 
-    The printed link lets one browser in, once, within a day; that browser stays known for 30 days.
+    The printed link lets one browser in, once, within a day; that browser stays known for 30 days, until it logs out.
     """
     from amplifier_foundation.cli.app import plugins_of, project_here, use_inbox
     from amplifier_foundation.cli.signals import Stopper
@@ -40,9 +41,13 @@ async def dashboard(ctx: click.Context, /, opens: bool, links: bool, **options: 
 
     from .desk import Desk
     from .running import find_pages
-    from .server import make_link, serving
+    from .server import end_logins, make_link, serving
 
     refuse_in_session("dashboard")  # who has a link may approve calls
+    if ends:
+        end_logins()
+        click.echo("All browsers are logged out, and no link that was made before lets one in.")
+        return
     if links:
         default = ParameterSource.DEFAULT
         chosen = {name: options[name] for name in ("host", "port") if ctx.get_parameter_source(name) is not default}
@@ -60,6 +65,7 @@ async def dashboard(ctx: click.Context, /, opens: bool, links: bool, **options: 
                 link = make_link(address)
                 click.echo(link)
                 click.echo("The link works once, for one browser. Ctrl-C stops.", err=True)
+                click.echo("To end all logins: amplifier dashboard --log-out", err=True)
                 if opens:
                     click.launch(link)
                 await stopper.wait()

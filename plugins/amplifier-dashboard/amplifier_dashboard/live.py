@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from .desk import Desk
+    from .guard import Guard
     from .navigation import Navigation
     from .pages import Page, View
 
@@ -77,11 +78,9 @@ def parse_cursor(text: str) -> dict[str, int]:
 class Live:
     """Answers `/live?page=PATH&cursor=…` with the events of one shown page."""
 
-    def __init__(
-        self, desk: Desk, views: Sequence[View], navigation: Navigation, browser_of: Callable[[Request], str]
-    ) -> None:
+    def __init__(self, desk: Desk, views: Sequence[View], navigation: Navigation, guard: Guard) -> None:
         self._desk = desk
-        self._browser_of = browser_of
+        self._guard = guard
         self._navigation = navigation
         self._routes = [(Route(view.path, lambda: None), view) for view in views]
         self._open: dict[asyncio.Queue[str], str] = {}
@@ -98,7 +97,7 @@ class Live:
         view, place = self._find(request.query_params.get("page", ""))
         cursor = parse_cursor(request.headers.get("last-event-id") or request.query_params.get("cursor", ""))
         headers = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
-        return StreamingResponse(self._stream(view, place, cursor, self._browser_of(request)), headers=headers)
+        return StreamingResponse(self._stream(view, place, cursor, request), headers=headers)
 
     def _find(self, page: str) -> tuple[View, Place]:
         from urllib.parse import parse_qsl
@@ -111,8 +110,9 @@ class Live:
                 return view, Place(path, found["path_params"], dict(parse_qsl(query)))
         raise HTTPException(404, "there is no such page")
 
-    async def _stream(self, view: View, place: Place, cursor: dict[str, int], browser: str) -> AsyncIterator[str]:
+    async def _stream(self, view: View, place: Place, cursor: dict[str, int], request: Request) -> AsyncIterator[str]:
         events: asyncio.Queue[str] = asyncio.Queue(maxsize=BURST)
+        browser = self._guard.form_token(request)
         own = [each for each, its_browser in self._open.items() if its_browser == browser]
         for each in own[: max(0, len(own) + 1 - OF_ONE)]:
             del self._open[each]
@@ -122,7 +122,7 @@ class Live:
             async with AsyncExitStack() as stack:
                 await stack.enter_async_context(run_beside(self._follow(view, place, cursor, events), "live"))
                 event = ": begun\n\n"
-                while event != END:
+                while event != END and self._guard.is_known(request):
                     yield event
                     try:
                         event = await asyncio.wait_for(events.get(), QUIET)

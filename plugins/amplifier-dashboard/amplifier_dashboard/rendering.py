@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
     from amplifier_foundation.sessions.usage import Usage
 
 _redact: ContextVar[Callable[[str], str]] = ContextVar("redact", default=redact_text)
+_root: ContextVar[str] = ContextVar("root", default="")
+_OWN_PATHS = re.compile(r'(?<=\s)((?:href|action|formaction)=")(?=/(?!static/|[/~]))')
+
+
+def use_root(root: str) -> None:
+    """Let the links and forms of templates lead below a root, in this task and its own ones."""
+    _root.set(root)
 
 
 @cache
@@ -47,14 +55,19 @@ def environment() -> Environment:
 def render(template: str, **values: Any) -> Markup:
     """Return a template with its values."""
     with _collecting_secrets():
-        return Markup(environment().get_template(template).render(values))
+        return _add_root(environment().get_template(template).render(values))
 
 
 def render_block(template: str, block: str, values: Mapping[str, Any]) -> Markup:
     """Return one block of a template: an element that a view sends as a part."""
     found = environment().get_template(template)
     with _collecting_secrets():
-        return Markup("".join(found.blocks[block](found.new_context(dict(values)))))
+        return _add_root("".join(found.blocks[block](found.new_context(dict(values)))))
+
+
+def _add_root(text: str) -> Markup:
+    """Return a rendered text with the root before each path of this server, unless it has one already."""
+    return Markup(_OWN_PATHS.sub(rf"\g<1>{_root.get()}", text))
 
 
 @contextmanager

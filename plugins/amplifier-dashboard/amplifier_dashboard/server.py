@@ -34,6 +34,11 @@ def make_link(address: str) -> str:
     return f"{address}/?token={Signer(data_home() / 'dashboard').make_link(time.time())}"
 
 
+def end_logins() -> None:
+    """Log all browsers out, and end all links, also those of running pages."""
+    Signer(data_home() / "dashboard").end_all()
+
+
 @asynccontextmanager
 async def serving(desk: Desk, config: PageConfig, *, option: str = "--port") -> AsyncIterator[str]:
     """Serve the page while the block runs; give its address. `option` is where a person chooses the port.

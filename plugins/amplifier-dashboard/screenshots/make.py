@@ -46,7 +46,7 @@ def main() -> None:
             context = browser.new_context(viewport=WIDE, timezone_id="UTC", locale="en-GB")
             page = context.new_page()
             page.goto(link)
-            root = link.partition("/?")[0]
+            root = page.url.rstrip("/")
             take(page, f"{root}/", "overview")
             take(page, f"{root}/sessions/{forked}", "session")
             take(page, f"{root}/lineage", "lineage")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,13 @@ class Served:
     def link(self) -> str:
         """An address that lets one browser in."""
         return make_link(self.address)
+
+
+def home_of(page: Page) -> str:
+    """Return the address below which a shown page's browser is known."""
+    found = re.match(r"https?://[^/]+/~[0-9a-f]+", page.url)
+    assert found, page.url
+    return found[0]
 
 
 @contextmanager

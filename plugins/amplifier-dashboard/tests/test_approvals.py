@@ -14,7 +14,7 @@ from amplifier_dashboard.rendering import environment
 from amplifier_foundation.background.approvals import Approval, decide, save
 from amplifier_foundation.background.log_events import OPERATOR_ACTED
 
-from .conftest import LIVE, Served, opened
+from .conftest import LIVE, Served, home_of, opened
 from .filled import HOSTILE, deliver
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def ask(served: Served, name: str, minutes: float = 5, **facts: object) -> Appro
 
 def visit(page: Page, served: Served, path: str) -> None:
     """Go to a page, and wait until it is live."""
-    page.goto(f"{served.address}{path}")
+    page.goto(f"{home_of(page)}{path}")
     page.wait_for_selector(LIVE)
 
 

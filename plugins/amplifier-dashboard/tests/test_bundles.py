@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from amplifier_foundation.operations.acting import read_acts
 
-from .conftest import LIVE, Served, opened, served_page
+from .conftest import LIVE, Served, home_of, opened, served_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,7 @@ def editor(served: Served, page: Page, file: Path) -> Page:
 
 
 def open_editor(served: Served, page: Page, file: Path) -> Page:
-    page.goto(f"{served.address}/bundles/edit?path={quote(str(file))}")
+    page.goto(f"{home_of(page)}/bundles/edit?path={quote(str(file))}")
     page.wait_for_selector(LIVE)
     page.wait_for_selector("#problems li")
     page.wait_for_selector("#editor[data-keys]")
@@ -192,15 +192,15 @@ def test_files_that_are_no_known_bundles_are_neither_shown_nor_written(
     link.symlink_to(other)
     with opened(browser, served.link, expected="404") as page:
         for path in (other, link, Path("/etc/passwd"), file.parent.parent, file.parent / ".." / "shop" / "secret.md"):
-            answer = page.goto(f"{served.address}/bundles/edit?path={quote(str(path))}")
+            answer = page.goto(f"{home_of(page)}/bundles/edit?path={quote(str(path))}")
             assert answer is not None
             assert answer.status == 404
             assert "do not touch" not in answer.text()
-        page.goto(served.address)
+        page.goto(f"{home_of(page)}/")
         token = page.locator("html").get_attribute("data-form-token") or ""
         for what in ("edit", "validate", "compare", "simulate"):
             form = {"form_token": token, "text": "x", "digest": ""}
-            answer = page.request.post(f"{served.address}/bundles/{what}?path={quote(str(other))}", form=form)
+            answer = page.request.post(f"{home_of(page)}/bundles/{what}?path={quote(str(other))}", form=form)
             assert answer.status == 404
     assert other.read_text() == "do not touch"
 
@@ -209,7 +209,7 @@ def test_without_scripts_a_textarea_does(served: Served, browser: Browser, file:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(served.link)
-    page.goto(f"{served.address}/bundles/edit?path={quote(str(file))}")
+    page.goto(f"{home_of(page)}/bundles/edit?path={quote(str(file))}")
     assert page.locator("#text").input_value() == TEXT
     page.locator("#text").fill(TEXT + "By hand.\n")
     with page.expect_navigation():
@@ -221,9 +221,9 @@ def test_without_scripts_a_textarea_does(served: Served, browser: Browser, file:
 def test_only_the_editor_lets_style_elements_in_and_with_a_nonce_of_its_own(
     served: Served, page: Page, file: Path
 ) -> None:
-    edit = f"{served.address}/bundles/edit?path={quote(str(file))}"
+    edit = f"{home_of(page)}/bundles/edit?path={quote(str(file))}"
     policies = [
-        page.request.get(address).headers["content-security-policy"] for address in (served.address, edit, edit)
+        page.request.get(address).headers["content-security-policy"] for address in (f"{home_of(page)}/", edit, edit)
     ]
     assert "nonce" not in policies[0]
     assert "'nonce-" in policies[1]

@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from amplifier_core.events import SessionEvent
 from amplifier_dashboard.pages import View, find_views
 
-from .conftest import LIVE, Served, opened, served_page
+from .conftest import LIVE, Served, home_of, opened, served_page
 from .filled import Filled, fill
 
 if TYPE_CHECKING:
@@ -44,6 +44,15 @@ UNDERLINED = """
 all => all.filter(each => parseFloat(getComputedStyle(each).borderBottomWidth)).map(each => each.ariaCurrent)
 """
 """Whether they are the current ones; forced colors show transparent lines, too."""
+UNROOTED = """
+() => [...document.querySelectorAll("[href], [action], [formaction]")]
+  .flatMap(each => ["href", "action", "formaction"].map(name => each.getAttribute(name)))
+  .filter(each => each !== null)
+  .map(each => new URL(each, location))
+  .filter(each => each.origin === location.origin && !/^[/](static[/]|~)/.test(each.pathname))
+  .map(String)
+"""
+"""Links and forms outside of the path of the browser's login."""
 CONTROLS = "main :is(a[href], button, input:not([type=hidden]), select, textarea, summary)"
 
 
@@ -64,7 +73,7 @@ def page(browser: Browser, place: tuple[Served, Filled]) -> Iterator[Page]:
 
 def open_view(page: Page, view: View, served: Served, filled: Filled) -> None:
     """Open a view of what the store holds."""
-    background = page.goto(served.address) and page.locator("a[href^='/background/']").first.get_attribute("href")
+    background = page.goto(f"{home_of(page)}/") and page.locator("a[href*='/background/']").first.get_attribute("href")
     names = {
         "session_id": filled.sessions["reviewed"],
         "delivery_id": filled.deliveries["dead"].delivery_id,
@@ -73,7 +82,7 @@ def open_view(page: Page, view: View, served: Served, filled: Filled) -> None:
         "run_id": filled.sessions["run"],
     }
     query = f"?path={filled.shop}/bundle.md" if view.path == "/bundles/edit" else ""
-    page.goto(served.address + view.path.format(**names) + query)
+    page.goto(home_of(page) + view.path.format(**names) + query)
     page.wait_for_selector(LIVE)
 
 
@@ -90,6 +99,7 @@ def test_a_view_is_for_everybody(view: View, page: Page, place: tuple[Served, Fi
     open_view(page, view, served, filled)
     assert page.title().endswith("amplifier")
     assert page.locator("h1").count() == 1
+    assert page.evaluate(UNROOTED) == []
     assert find_faults(page) == []
     assert find_faults(page, runOnly=["label-content-name-mismatch"]) == []
     assert page.locator("[aria-label]").evaluate_all(NAMELESS) == []

@@ -12,7 +12,7 @@ from amplifier_core.storage import SessionRecord
 from amplifier_dashboard.links import background_path
 from amplifier_foundation.background.up import root_id
 
-from .conftest import LIVE, Served, opened
+from .conftest import LIVE, Served, home_of, opened
 from .filled import deliver, file_change
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def project(served: Served, tmp_path: Path) -> str:
 
 def visit(page: Page, served: Served, project: str, name: str) -> None:
     """Go to the form."""
-    page.goto(f"{served.address}{background_path(project, f'shop/{name}')}")
+    page.goto(f"{home_of(page)}{background_path(project, f'shop/{name}')}")
     page.wait_for_selector(LIVE)
     page.keyboard.press("t")
     page.wait_for_selector("#fire")
@@ -89,7 +89,7 @@ def test_the_form_has_what_the_session_reads_and_its_event_is_accepted(
     data = {"path": "app.py", "body": {"version": "1.10"}, "exit_code": 2, "also": [1]}
     assert dict(delivery.event.data) == data
     link = page.get_by_role("link", name="Its delivery")
-    assert link.get_attribute("href") == f"/deliveries/{delivery.delivery_id}"
+    assert link.evaluate("each => each.href") == f"{home_of(page)}/deliveries/{delivery.delivery_id}"
     expect(page.locator(f"#last-{delivery.delivery_id}")).to_contain_text("waiting")
 
 

@@ -15,7 +15,7 @@ from amplifier_foundation.flows.runs import RunResult, run_workflow
 from amplifier_foundation.security.loading import load_to_run
 from amplifier_foundation.settings import read_settings
 
-from .conftest import LIVE, Served
+from .conftest import LIVE, Served, home_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
@@ -52,14 +52,14 @@ def run(served: Served, tmp_path: Path) -> RunResult:
 
 
 def go(page: Page, served: Served, path: str) -> None:
-    page.goto(served.address + path)
+    page.goto(home_of(page) + path)
     page.wait_for_selector(LIVE)
 
 
 def test_an_answer_that_is_given_before_the_page_is_complete_counts(served: Served, page: Page, run: RunResult) -> None:
     held: list[Route] = []
     page.route("**/idiomorph.min.js", lambda route: held.append(route))
-    page.goto(f"{served.address}/flows/{run.run_id}", wait_until="commit")
+    page.goto(f"{home_of(page)}/flows/{run.run_id}", wait_until="commit")
     page.get_by_role("button", name="Approve").click()
     page.wait_for_function("document.readyState === 'interactive'")
     held[0].continue_()

@@ -24,7 +24,7 @@ from amplifier_dashboard.server import PortTaken
 from amplifier_dashboard.signing import Signer
 from tests.programs import require
 
-from .conftest import LIVE, Served, opened, served_page
+from .conftest import LIVE, Served, home_of, opened, served_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -67,20 +67,21 @@ def test_a_key_that_is_being_written_is_not_thrown_away(tmp_path: Path, monkeypa
 class Client:
     """A browser without a screen: it keeps its cookie, and sends the headers it is given."""
 
-    def __init__(self, address: str, cookie: str = "") -> None:
+    def __init__(self, address: str, cookie: str = "", root: str = "") -> None:
         self.place = urlsplit(address)
-        self.cookie = cookie
+        self.cookie, self.root = cookie, root
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> HTTPResponse:
         """Return the answer, read."""
         connection = HTTPConnection(str(self.place.hostname), self.place.port, timeout=120)
         told = {name.replace("_", "-"): value for name, value in headers.items()}
-        connection.request(method, path, body, {**({"Cookie": self.cookie} if self.cookie else {}), **told})
+        connection.request(method, self.root + path, body, {**({"Cookie": self.cookie} if self.cookie else {}), **told})
         answer = connection.getresponse()
         answer.text = answer.read().decode()  # type: ignore[attr-defined]
         connection.close()
         if given := answer.headers.get("Set-Cookie"):
             self.cookie = given.partition(";")[0]
+            self.root = given.partition("Path=")[2].partition(";")[0]
         return answer
 
     def enter(self, link: str) -> HTTPResponse:
@@ -124,9 +125,9 @@ def test_a_link_lets_one_browser_in_once_and_stays_in_no_address(served: Served)
     link, first, second = served.link, Client(served.address), Client(served.address)
     assert first.ask("GET", "/").status == 401
     answer = first.enter(link)
-    assert (answer.status, answer.headers["Location"]) == (303, "/")
+    assert (answer.status, answer.headers["Location"]) == (303, f"{first.root}/")
     cookie = answer.headers["Set-Cookie"]
-    assert all(word in cookie for word in ("HttpOnly", "SameSite=strict", "Path=/"))
+    assert all(word in cookie for word in ("HttpOnly", "SameSite=strict", "Path=/~"))
     assert first.ask("GET", "/").status == 200
     assert second.enter(link).status == 401
     assert first.enter(link).status == 303  # who opens it again is known
@@ -148,12 +149,23 @@ def test_a_browser_stays_known_when_the_server_starts_anew_and_not_at_another_po
         client.enter(before.link)
         port = client.place.port
     with served_page(tmp_path, port=port) as after:
-        assert Client(after.address, client.cookie).ask("GET", "/").status == 200
+        assert Client(after.address, client.cookie, client.root).ask("GET", "/").status == 200
     with served_page(tmp_path) as other:
-        assert Client(other.address, client.cookie).ask("GET", "/").status == 401
+        assert Client(other.address, client.cookie, client.root).ask("GET", "/").status == 401
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "evil.example:{port}", "", "127.0.0.1:1"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "evil.example:{port}",
+        "",
+        "127.0.0.1",
+        "localhost:80@evil.example",
+        "localhost:80.evil.example",
+    ],
+)
 def test_a_request_for_another_name_is_refused(known: Client, host: str) -> None:
     assert known.ask("GET", "/", Host=host.format(port=known.place.port)).status == 421
 
@@ -173,11 +185,12 @@ def test_another_site_reads_nothing(known: Client, path: str, headers: dict[str,
 
 def test_a_link_on_another_site_opens_the_page(served: Served, browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "issue.html").write_text(f'<a href="{served.address}/?project=here">the page</a>', encoding="utf-8")
-    with opened(browser, served.link) as page:
+    with opened(browser, served.link, expected="401") as page:
+        home = home_of(page)
         page.goto((tmp_path / "issue.html").as_uri())
         page.click("a")
         page.wait_for_selector(LIVE)
-        assert page.url == f"{served.address}/?project=here"
+        assert page.url == f"{home}/?project=here"
 
 
 def test_a_browser_that_comes_from_another_site_is_asked_to_come_again(known: Client) -> None:
@@ -249,7 +262,7 @@ def test_a_password_lets_in_and_guesses_end_soon(tmp_path: Path) -> None:
 def test_a_link_leads_to_no_other_site(served: Served, path: str) -> None:
     client, token = Client(served.address), urlsplit(served.link).query
     for _ in range(2):  # it lets in, then it was used
-        assert client.ask("GET", f"{path}?{token}").headers["Location"] == "/evil.example/"
+        assert client.ask("GET", f"{path}?{token}").headers["Location"] == f"{client.root}/evil.example/"
 
 
 BROKEN = b'--x\r\nContent-Disposition: form-data; name="password"\r\n\r\n\\ud800\r\n--x--\r\n'
@@ -357,7 +370,7 @@ def test_a_port_that_is_taken_is_an_error_with_the_remedy(served: Served, tmp_pa
 
 def test_what_the_store_holds_is_text(served: Served, page: Page) -> None:
     served.run(served.store.emit(SessionEvent("<img src=x onerror=alert(1)>", {})))
-    page.goto(f"{served.address}/log")
+    page.goto(f"{home_of(page)}/log")
     page.wait_for_selector("#events li:has-text('<img src=x')")
     assert page.locator("#events img").count() == 0
     page.reload()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from .conftest import LIVE, Served
+from .conftest import LIVE, Served, home_of
 from .filled import Filled, fill
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def test_g_and_a_letter_go_to_a_view(page: Page) -> None:
 
 
 def test_rows_are_chosen_with_j_and_k_and_opened_with_enter(served: Served, page: Page, filled: Filled) -> None:
-    page.goto(f"{served.address}/dead")
+    page.goto(f"{home_of(page)}/dead")
     page.wait_for_selector(LIVE)
     rows = page.locator("main table").first.locator("tbody tr")
     names = [each.locator("a, button").first.inner_text() for each in rows.all()]
@@ -90,7 +90,7 @@ def test_no_key_fires_while_a_person_types(page: Page) -> None:
 
 
 def test_the_chosen_row_keeps_the_focus_over_an_update(served: Served, page: Page, filled: Filled) -> None:
-    page.goto(f"{served.address}/dead")
+    page.goto(f"{home_of(page)}/dead")
     page.wait_for_selector(LIVE)
     press(page, "j")
     chosen = focused(page)
@@ -101,7 +101,7 @@ def test_the_chosen_row_keeps_the_focus_over_an_update(served: Served, page: Pag
 
 
 def test_a_session_is_forked_at_the_chosen_message(served: Served, page: Page, filled: Filled) -> None:
-    page.goto(f"{served.address}/sessions/{filled.sessions['reviewed']}")
+    page.goto(f"{home_of(page)}/sessions/{filled.sessions['reviewed']}")
     page.wait_for_selector(LIVE)
     before = {each.session_id for each in served.run(served.store.sessions())}
     press(page, "j", "j", "j", "j")
@@ -117,8 +117,9 @@ def test_keys_of_one_character_can_be_turned_off(served: Served, page: Page, fil
     page.get_by_label("Turn the keys of one character off in this browser").check()
     press(page, "Escape")
     other = page.context.new_page()  # it is kept by the browser
+    home = home_of(page)
     for each in (page, other):
-        each.goto(f"{served.address}/dead")
+        each.goto(f"{home}/dead")
         each.wait_for_selector(LIVE)
         press(each, "j", "/", "?", "g", "o")
         expect(each.locator("#keys")).to_be_hidden()

@@ -8,7 +8,7 @@ import pytest
 
 from amplifier_core.storage import SessionRecord
 
-from .conftest import LIVE, Served
+from .conftest import LIVE, Served, home_of
 from .filled import fill
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 def go(page: Page, served: Served, path: str) -> None:
-    page.goto(served.address + path)
+    page.goto(home_of(page) + path)
     page.wait_for_selector(LIVE)
 
 

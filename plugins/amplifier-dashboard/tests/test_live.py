@@ -13,7 +13,7 @@ import pytest
 from amplifier_core.events import SessionEvent
 from amplifier_storage_sqlite import open_sqlite
 
-from .conftest import LIVE, Served, opened, served_page
+from .conftest import LIVE, Served, home_of, opened, served_page
 from .test_guard import Client
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def page(page: Page, served: Served) -> Page:
 
 
 def go_to_log(page: Page, served: Served) -> Page:
-    page.goto(f"{served.address}/log")
+    page.goto(f"{home_of(page)}/log")
     page.wait_for_selector(LIVE)
     return page
 
@@ -56,7 +56,7 @@ class Stream:
     def __init__(self, client: Client, query: str, **headers: str) -> None:
         self._connection = HTTPConnection(str(client.place.hostname), client.place.port, timeout=120)
         told = {name.replace("_", "-"): value for name, value in headers.items()}
-        self._connection.request("GET", f"/live?{query}", headers={"Cookie": client.cookie, **told})
+        self._connection.request("GET", f"{client.root}/live?{query}", headers={"Cookie": client.cookie, **told})
         self.answer = self._connection.getresponse()
         self.id = ""
 
@@ -173,7 +173,7 @@ def test_a_page_that_could_not_be_read_is_read_again_without_news(browser: Brows
     bundle = tmp_path / "bundle.md"
     bundle.write_text("---\nbundle: {name: shop}\n---\n", encoding="utf-8")
     with served_page(tmp_path, project=str(tmp_path)) as served, opened(browser, served.link, expected="404") as page:
-        page.goto(f"{served.address}/bundles/edit?path={bundle}")
+        page.goto(f"{home_of(page)}/bundles/edit?path={bundle}")
         page.wait_for_selector(LIVE)
         bundle.rename(tmp_path / "away.md")
         emit(served, "a:1")
@@ -185,7 +185,8 @@ def test_a_page_that_could_not_be_read_is_read_again_without_news(browser: Brows
 def test_more_pages_of_a_browser_than_it_has_connections_take_turns(served: Served, page: Page) -> None:
     others = [page.context.new_page() for _ in range(7)]
     for each in others:
-        go_to_log(each, served)
+        each.goto(page.url)
+        each.wait_for_selector(LIVE)
     emit(served, "a:1")
     for each in (page, *others):
         wait_for(each, "a:1")

@@ -12,7 +12,7 @@ from amplifier_core.utils.secrets import redact_text
 from amplifier_dashboard import messages
 from amplifier_foundation.sessions.file_changes import record as keep_change
 
-from .conftest import LIVE, Served, opened, served_page
+from .conftest import LIVE, Served, home_of, opened, served_page
 from .filled import HOSTILE, Filled, exchange, fill
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def page(browser: Browser, served: Served) -> Iterator[Page]:
 
 
 def go(page: Page, served: Served, path: str) -> None:
-    page.goto(served.address + path)
+    page.goto(home_of(page) + path)
     page.wait_for_selector(LIVE)
 
 

@@ -15,7 +15,7 @@ from amplifier_core.storage import SessionRecord
 from amplifier_dashboard.written import Written
 from tests.foundation.background.stages import GATED, PIECES
 
-from .conftest import LIVE, Served, opened, served_page
+from .conftest import LIVE, Served, home_of, opened, served_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +74,7 @@ def served(home: Path, stage: Path) -> Iterator[Served]:
 @pytest.fixture
 def session(served: Served, stage: Path, page: Page) -> str:
     """A session of `up` that waits for its model, shown by the page."""
-    page.goto(f"{served.address}/sessions")
+    page.goto(f"{home_of(page)}/sessions")
     page.wait_for_selector(LIVE)
     fired = [*PROGRAM, "trigger", "fire", "queue", "-b", "bundle.md"]
     subprocess.run(fired, cwd=stage, check=True, capture_output=True)
@@ -92,7 +92,7 @@ def test_the_text_of_another_process_comes_while_it_is_written_in_two_browsers(
     served: Served, page: Page, browser: Browser, stage: Path, session: str
 ) -> None:
     with opened(browser, served.link) as other:
-        other.goto(f"{served.address}/sessions/{session}")
+        other.goto(f"{home_of(other)}/sessions/{session}")
         other.wait_for_selector("#live:has-text('asks the model')")
         for number, text in enumerate(("Hello", "Hello wor")):
             let(stage, number)
@@ -126,7 +126,7 @@ def test_a_killed_server_leaves_no_gap_and_no_duplicate(browser: Browser, tmp_pa
         add(1, 3)
         assert process.stdout is not None
         with opened(browser, process.stdout.readline().strip(), expected="ERR_") as page:
-            page.goto(f"http://127.0.0.1:{port}/sessions/told-0001")
+            page.goto(f"{home_of(page)}/sessions/told-0001")
             page.wait_for_selector("#m3")
             page.wait_for_selector(LIVE)
             process.kill()

@@ -14,7 +14,7 @@ from amplifier_dashboard.talks import Talks
 from amplifier_foundation.sessions.lock import session_lock
 from amplifier_foundation.sessions.presence import this_process
 
-from .conftest import LIVE, Served, opened, served_page
+from .conftest import LIVE, Served, home_of, opened, served_page
 from .filled import exchange
 from .test_streaming import running
 
@@ -75,7 +75,7 @@ def make_talker(served: Served, folder: Path, *, delay: int) -> str:
 
 
 def go(page: Page, served: Served, path: str) -> None:
-    page.goto(served.address + path)
+    page.goto(home_of(page) + path)
     page.wait_for_selector(LIVE)
 
 
@@ -240,7 +240,7 @@ def test_a_page_whose_server_was_killed_says_so_where_it_is_read_and_shows_no_tu
         assert process.stdout is not None
         with opened(browser, process.stdout.readline().strip(), expected="ERR_") as page:
             page.set_viewport_size({"width": 800, "height": 300})
-            page.goto(f"http://127.0.0.1:{port}/sessions/{talker}/talk")
+            page.goto(f"{home_of(page)}/sessions/{talker}/talk")
             page.wait_for_selector(LIVE)
             say(page, "Wait")
             page.wait_for_selector("#live:has-text('asks the model')")

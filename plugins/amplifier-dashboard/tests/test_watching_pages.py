@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from amplifier_dashboard.links import background_key
 
-from .conftest import LIVE, Served, opened, served_page
+from .conftest import LIVE, Served, home_of, opened, served_page
 from .filled import Filled, deliver, file_change, fill
 from .test_beside_up import make_link, running
 from .test_guard import Client
@@ -50,7 +50,7 @@ def filled(served: Served, tmp_path: Path) -> Filled:
 
 
 def go(page: Page, served: Served, path: str) -> None:
-    page.goto(served.address.rstrip("/") + path)
+    page.goto(home_of(page) + path)
     page.wait_for_selector(LIVE)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
+from .conftest import home_of
 from .filled import Filled, fill
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def test_no_act_looks_usable_and_the_page_says_why(served: Served, filled: Fille
         f"/flows/{filled.sessions['run']}",
     ]
     for path in paths:
-        page.goto(served.address + path)
+        page.goto(home_of(page) + path)
         assert page.locator("main form[data-act]").count(), path
         expect(page.locator("header")).to_contain_text("Buttons and updates of this page need its scripts")
         shown = page.locator("main").locator("button, summary.button, input:not([type=hidden]), textarea")
@@ -56,14 +57,14 @@ def test_no_act_looks_usable_and_the_page_says_why(served: Served, filled: Fille
 
 def test_a_form_that_is_sent_without_its_scripts_is_told_so(served: Served, filled: Filled, page: Page) -> None:
     page.route("**/style.css", lambda route: route.fulfill(body="", content_type="text/css"))
-    page.goto(f"{served.address}/dead")
+    page.goto(f"{home_of(page)}/dead")
     page.get_by_role("button", name="Retry all").first.click()
     expect(page.locator("main")).to_contain_text("allow JavaScript")
     expect(page.locator("main")).not_to_contain_text("another browser")
 
 
 def test_filters_and_the_editor_are_usable(served: Served, filled: Filled, page: Page) -> None:
-    page.goto(f"{served.address}/sessions")
+    page.goto(f"{home_of(page)}/sessions")
     expect(page.get_by_role("button", name="Show")).to_be_visible()
-    page.goto(f"{served.address}/bundles/edit?path={filled.shop}/bundle.md")
+    page.goto(f"{home_of(page)}/bundles/edit?path={filled.shop}/bundle.md")
     expect(page.get_by_role("button", name="Save")).to_be_visible()

@@ -3,6 +3,8 @@
 "use strict";
 (() => {
   document.documentElement.dataset.scripts = "yes";
+  const { root } = document.documentElement.dataset; // of all paths; known.js goes there from an address without it
+  try { localStorage.amplifierRoot = root; } catch { /* a browser may refuse it */ }
   const sending = new WeakSet(); // forms; their buttons stay enabled: a disabled one loses the focus
   const read = new Promise((done) => document.addEventListener("DOMContentLoaded", done, { once: true }));
   function say(text, failed) {
@@ -49,5 +51,5 @@
       sending.delete(form);
     }
   });
-  window.amplifier = { say, ask };
+  window.amplifier = { root, say, ask };
 })();

@@ -10,7 +10,7 @@
     const button = target.closest("[data-deny]");
     if (!button) return;
     asked = button.dataset.deny;
-    form.action = `/approvals/${asked}/deny`;
+    form.action = `${amplifier.root}/approvals/${asked}/deny`;
     form.reset();
     note.textContent = "";
     submit.disabled = false;

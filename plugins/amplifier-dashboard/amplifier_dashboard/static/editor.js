@@ -20,7 +20,7 @@
   async function ask(what, values = {}, signal) {
     const data = new FormData();
     for (const [name, value] of Object.entries({ form_token: document.documentElement.dataset.formToken, ...values })) data.set(name, value);
-    const answer = await fetch(`/bundles/${what}${query}`, { method: "POST", body: data, signal, headers: { Accept: "application/json" } });
+    const answer = await fetch(`${amplifier.root}/bundles/${what}${query}`, { method: "POST", body: data, signal, headers: { Accept: "application/json" } });
     const told = await answer.json();
     if (!answer.ok) throw new Error(told.error);
     return told;

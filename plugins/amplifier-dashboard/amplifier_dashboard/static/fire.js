@@ -20,6 +20,6 @@
     fired.hidden = !detail.delivery;
     if (!detail.delivery) return;
     fired.querySelector("span").textContent = detail.said;
-    fired.querySelector("a").href = `/deliveries/${detail.delivery}`;
+    fired.querySelector("a").href = `${amplifier.root}/deliveries/${detail.delivery}`;
   });
 })();

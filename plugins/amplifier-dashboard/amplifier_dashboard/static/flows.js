@@ -9,7 +9,7 @@
   }
   function open(event) {
     const task = event.target.closest?.(".flow .task[data-session]");
-    if (task) location.assign(`/sessions/${encodeURIComponent(task.dataset.session)}`);
+    if (task) location.assign(`${amplifier.root}/sessions/${encodeURIComponent(task.dataset.session)}`);
   }
   document.addEventListener("click", open);
   document.addEventListener("keydown", (event) => { if (event.key === "Enter") open(event); });

@@ -60,8 +60,8 @@
 
   function connect() {
     resting = 0;
-    const page = location.pathname + location.search;
-    source = new EventSource(`/live?page=${encodeURIComponent(page)}&cursor=${encodeURIComponent(cursor)}`);
+    const page = location.pathname.slice(amplifier.root.length) + location.search;
+    source = new EventSource(`${amplifier.root}/live?page=${encodeURIComponent(page)}&cursor=${encodeURIComponent(cursor)}`);
     const on = (kind, apply) => source.addEventListener(kind, (event) => {
       cursor = event.lastEventId;
       apply(JSON.parse(event.data));
