@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -40,6 +41,7 @@ async def dashboard(ctx: click.Context, /, opens: bool, links: bool, ends: bool,
     from amplifier_foundation.security.session_mark import refuse_in_session
 
     from .desk import Desk
+    from .opening import opened
     from .running import find_pages
     from .server import end_logins, make_link, serving
 
@@ -66,9 +68,10 @@ async def dashboard(ctx: click.Context, /, opens: bool, links: bool, ends: bool,
                 click.echo(link)
                 click.echo("The link works once, for one browser. Ctrl-C stops.", err=True)
                 click.echo("To end all logins: amplifier dashboard --log-out", err=True)
-                if opens:
-                    click.launch(link)
-                await stopper.wait()
+                with opened(link) if opens else nullcontext(True) as is_open:
+                    if not is_open:
+                        click.echo("amplifier: no browser was found; open the link yourself", err=True)
+                    await stopper.wait()
     ctx.exit(stopper.code)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import time
 from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -175,6 +176,44 @@ def test_a_shown_page_hears_nothing_more_once_its_browser_is_logged_out(browser:
         served.run(served.store.emit(SessionEvent("told:later", {})))
         page.wait_for_selector("#connection:has-text('lost')")
         assert page.locator("text=told:later").count() == 0
+
+
+OPENER = """#!/bin/sh
+printf '%s\\n' "$@" > "$SEEN/arguments"
+ls -ld "$1" "$(dirname "$1")" | cut -c 1-10 > "$SEEN/modes"
+cat "$1" > "$SEEN/new"
+mv "$SEEN/new" "$SEEN/file.html"
+"""
+"""A program in the place of the system's own for opening files."""
+
+
+def test_a_link_that_is_opened_is_no_argument_that_others_can_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, browser: Browser
+) -> None:
+    for name in ("xdg-open", "open"):
+        (tmp_path / "bin" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "bin" / name).write_text(OPENER, encoding="utf-8")
+        (tmp_path / "bin" / name).chmod(0o755)
+    (tmp_path / "me").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    monkeypatch.setenv("SEEN", str(tmp_path))
+    with running(tmp_path, "dashboard", "--port", "0", "--open") as link:
+        ends = time.monotonic() + 60
+        while not (tmp_path / "file.html").exists():
+            assert time.monotonic() < ends
+            time.sleep(0.02)
+        [given] = (tmp_path / "arguments").read_text(encoding="utf-8").splitlines()
+        place = (tmp_path / given).relative_to(tmp_path / "me")
+        assert not place.parts[0].startswith(".")  # browsers of snaps read no hidden folders of a home
+        assert (tmp_path / "modes").read_text(encoding="utf-8").split() == ["drwx------", "-rw-------"]
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto((tmp_path / "file.html").as_uri())
+        page.wait_for_selector(LIVE)
+        context.close()
+        assert Client(link).enter(link).status == 401  # it was this one
+    assert [*(tmp_path / "me").iterdir()] == []
 
 
 def test_all_logins_and_links_are_ended_while_pages_run(tmp_path: Path) -> None:

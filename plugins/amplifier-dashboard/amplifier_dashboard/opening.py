@@ -1,0 +1,47 @@
+"""Open a link in a browser. Other users read the arguments of every program, so a private file leads there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import webbrowser
+from contextlib import contextmanager
+from html import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import click
+
+from amplifier_foundation.paths import find_home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KEPT = 60.0
+"""Seconds in which a browser has read the file."""
+
+
+@contextmanager
+def opened(link: str) -> Iterator[bool]:
+    """Open a link in a browser; give whether one was found. The file is removed after `KEPT` or with the block.
+
+    It lies in the home folder, and is not hidden: a browser of a snap reads no hidden folders, and has a `/tmp` of its
+    own. Raises `OSError`.
+    """
+    home = find_home()
+    kept = TemporaryDirectory(prefix="amplifier-dashboard-", dir=home if home and os.access(home, os.W_OK) else None)
+    timer = asyncio.get_running_loop().call_later(KEPT, kept.cleanup)
+    try:
+        with kept as folder:  # of mode 0700
+            page = Path(folder) / "open.html"
+            page.touch(mode=0o600)
+            to = escape(link)
+            page.write_text(
+                f'<!doctype html><meta charset="utf-8"><title>amplifier</title>'
+                f'<meta http-equiv="refresh" content="0; url={to}"><a href="{to}">Open the page</a>\n',
+                encoding="utf-8",
+            )
+            yield click.launch(str(page)) == 0 or webbrowser.open(page.as_uri())
+    finally:
+        timer.cancel()
