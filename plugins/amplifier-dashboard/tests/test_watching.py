@@ -160,6 +160,16 @@ async def test_a_page_for_reading_has_no_buttons(desk: Desk, filled: Filled) -> 
         assert "<button" not in await show(desk, path, None, **variables), path
 
 
+async def test_the_log_links_to_stored_sessions_alone(desk: Desk, filled: Filled) -> None:
+    stored = filled.sessions["reviewed"]
+    for source in (stored, "bg-hook-0001"):
+        await desk.store.emit(SessionEvent("work:done", {}, source_session_id=source))
+    html = await show(desk, "/log")
+    assert f'href="/sessions/{stored}"' in html
+    assert '<span class="id small">bg-hook-0001</span>' in html
+    assert "/sessions/bg-hook-0001" not in html
+
+
 async def test_the_log_shows_every_event(desk: Desk, filled: Filled) -> None:
     await desk.store.emit(SessionEvent("work:done", {"text": HOSTILE}))
     html = await show(desk, "/log")

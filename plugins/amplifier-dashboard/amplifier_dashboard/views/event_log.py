@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from amplifier_core.errors import SessionNotFound
 from amplifier_core.utils.secrets import redact_all
 from amplifier_foundation.documents.json_text import dump_json
 
@@ -33,7 +35,9 @@ async def show_log(desk: Desk, place: Place) -> Page:
     async def since(number: int) -> Sequence[Entry]:
         events = await _read_since(desk, number or max(0, await desk.store.last_sequence() - RECENT))
         left_out = [Entry(each.sequence or 0, Markup()) for each in events[:-RECENT]]  # the browser keeps the last ones
-        return [*left_out, *map(_show, events[-RECENT:])]
+        shown = events[-RECENT:]
+        stored = await _find_stored(desk, {each.source_session_id for each in shown if each.source_session_id})
+        return [*left_out, *(_show(each, stored) for each in shown)]
 
     return Page("Log of events", TEMPLATE, {}, {"events": Feed(since, keep=RECENT)})
 
@@ -46,9 +50,19 @@ async def _read_since(desk: Desk, number: int) -> list[SessionEvent]:
     return found
 
 
-def _show(event: SessionEvent) -> Entry:
+async def _find_stored(desk: Desk, ids: set[str]) -> set[str]:
+    """Return the ids of stored sessions; a source may be a background session itself."""
+    found = set()
+    for each in ids:
+        with suppress(SessionNotFound):
+            found.add((await desk.store.get(each)).session_id)
+    return found
+
+
+def _show(event: SessionEvent, stored: set[str]) -> Entry:
     data = dump_json(redact_all(dict(event.data)))[:LONGEST]
-    return Entry(event.sequence or 0, render_block(TEMPLATE, "event", {"event": event, "data": data}))
+    shown = {"event": event, "data": data, "is_stored": event.source_session_id in stored}
+    return Entry(event.sequence or 0, render_block(TEMPLATE, "event", shown))
 
 
 VIEWS = [View("/log", show_log)]
