@@ -93,6 +93,8 @@ class Application:
 
 def _make_inner(desk: Desk, guard: Guard, views: Sequence[View], navigation: Navigation, live: Live) -> ASGIApp:
     async def log_in(request: Request) -> Response:
+        if request.headers.get("content-type", "").partition(";")[0] != "application/x-www-form-urlencoded":
+            raise HTTPException(415, "send the form of the page")  # a stranger's bad parts would be lines of the log
         async with request.form(max_part_size=LARGEST_FORM) as form:
             return guard.log_in(request, str(form.get("password", "")))
 

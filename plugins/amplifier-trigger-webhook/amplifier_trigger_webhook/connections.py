@@ -10,10 +10,13 @@ import socket
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from amplifier_core.listening import close_server
+
+from .refused_requests import RefusedRequests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 logger = logging.getLogger(__name__)
+_http_logger = logger.getChild("http")
+_http_logger.setLevel(logging.ERROR)  # uvicorn warns of each request that is no HTTP, and of each wish for a WebSocket
 
 HEAD_TIME = 10.0
 """Seconds until the head of a request must have arrived."""
@@ -31,6 +36,13 @@ BACKLOG = 64
 `MOST_CONNECTIONS` are closed before the next."""
 GRACE = 3.0
 """Seconds for open requests at the end; a stopped webhook has answered its own already."""
+REASONS = {400: "it was no HTTP; a sender with https needs a proxy that decrypts"}
+"""What an answer of the server itself means, with the remedy."""
+
+
+class _Config(uvicorn.Config):
+    refused: RefusedRequests
+    """The requests refused before an application gets them."""
 
 
 async def start_server(application: ASGIApp, bound: socket.socket, **options: Any) -> uvicorn.Server:
@@ -38,7 +50,7 @@ async def start_server(application: ASGIApp, bound: socket.socket, **options: An
 
     `Server.serve` would take over the signals of the process, and poll for its end.
     """
-    config = uvicorn.Config(
+    config = _Config(
         application,
         http=_Connection,
         ws="none",
@@ -51,6 +63,8 @@ async def start_server(application: ASGIApp, bound: socket.socket, **options: An
         backlog=int(min(BACKLOG, _share_of_files(16))),
         **options,
     )
+    host, port = bound.getsockname()[:2]
+    config.refused = RefusedRequests(f"the server at {host}, port {port},", REASONS)
     server = uvicorn.Server(config)
     config.load()
     server.lifespan = config.lifespan_class(config)
@@ -66,6 +80,8 @@ async def stop_server(server: uvicorn.Server, bound: socket.socket) -> None:
     bound.close()
     for connection in list(state.connections):
         connection.shutdown()
+    if isinstance(server.config, _Config):
+        server.config.refused.close()
     try:
         if state.tasks:
             await asyncio.wait(state.tasks, timeout=GRACE)
@@ -86,12 +102,27 @@ _open: set[asyncio.Protocol] = set()
 """The connections of all servers of this process."""
 
 
+class _Parser(h11.Connection):
+    """Reads requests with a clear end: a proxy before the server may see another one (RFC 9112, 6.1)."""
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = {name for name, _ in event.headers}
+            if b"transfer-encoding" in names and (b"content-length" in names or event.http_version < b"1.1"):
+                raise h11.RemoteProtocolError("the length of the body is given twice, or by a version without chunks")
+        return event
+
+
 class _Connection(H11Protocol):
     """A connection with a time limit for the head of a request."""
 
+    config: _Config
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.logger = logger.getChild("http")
+        self.conn = _Parser(h11.SERVER)
+        self.logger = _http_logger
         self.access_log = False
         self._deadline: asyncio.TimerHandle | None = None
         self._waits_since = 0.0
@@ -121,6 +152,13 @@ class _Connection(H11Protocol):
     def on_response_complete(self) -> None:
         self._waits_since = self.loop.time()
         super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self.config.refused.note(400)
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:  # an answer is on its way, or was given
+            self.transport.close()
 
     @property
     def _is_unfinished(self) -> bool:

@@ -12,7 +12,7 @@ from amplifier_core.triggers import TriggerEvent, TriggerType
 
 from .bodies import UnreadableBody, read_body
 from .rate_limit import RateLimit
-from .refused_requests import RefusedRequests
+from .refused_requests import REASONS, RefusedRequests
 from .seen_signatures import SeenSignatures
 from .signatures import BadSignature, check_signature
 from .trigger import NAME
@@ -52,6 +52,7 @@ KEPT_HEADERS = (
 LONGEST_HEADER = 512
 
 _DELIVERY = re.compile(r"[\x21-\x7e]{1,128}")
+_HOST = re.compile(r"(?:\[([^]]*)\]|([^][:@]*))(?::\d*)?")
 
 
 class Answer(NamedTuple):
@@ -83,7 +84,7 @@ class Receiver:
         self._rate_limit = RateLimit(config.rate, context.clock)
         self._hosts = config.allowed_hosts
         self._busy = 0
-        self._refused = RefusedRequests(context.name, config)
+        self._refused = RefusedRequests(context.name, REASONS, dict(config))
         lifetime = 2 * config.tolerance if config.scheme == "plain" else SEEN_FOR
         self._signatures = SeenSignatures(context.state, lifetime)
 
@@ -138,9 +139,8 @@ class Receiver:
     def _check_head(self, request: Request) -> None:
         """Refuse a request by its headers alone."""
         headers = request.headers
-        host = headers.get("host", "")
-        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-        if self._hosts and name.lower() not in self._hosts:
+        host = _HOST.fullmatch(headers.get("host", "").lower())
+        if self._hosts and not (host and (host[1] or host[2]) in self._hosts):
             raise Refusal(421, "this is not the host of the request; add its name to `hosts`")
         if request.method != "POST":
             raise Refusal(405, "post the event", {"Allow": "POST"})

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .config import WebhookConfig
+    from collections.abc import Mapping
 
 logger = logging.getLogger(__name__)
 
@@ -29,19 +29,19 @@ REASONS = {
     429: "more than {rate} requests a minute; raise `rate`",
     503: "too many requests at once, or the store does not answer",
 }
-"""What each status means, with the remedy; the names are those of the configuration."""
+"""What each status of a webhook means, with the remedy; the names are those of the configuration."""
 
 
 class RefusedRequests:
-    """The refused requests of one webhook: the first is reported at once, later ones together."""
+    """The refused requests of a webhook or a server: the first is reported at once, later ones together."""
 
-    def __init__(self, name: str, config: WebhookConfig) -> None:
-        self._name, self._config = name, config
+    def __init__(self, name: str, reasons: Mapping[int, str], facts: Mapping[str, object] | None = None) -> None:
+        self._name, self._reasons, self._facts = name, reasons, facts or {}
         self._unreported: Counter[int] = Counter()
         self._pause: asyncio.TimerHandle | None = None
 
     def note(self, status: int) -> None:
-        """Count one that is answered with this status, one of `REASONS`."""
+        """Count one that is answered with this status, one of the reasons."""
         self._unreported[status] += 1
         if self._pause is None:
             self._report()
@@ -59,6 +59,6 @@ class RefusedRequests:
     def _warn(self) -> None:
         for status, count in sorted(self._unreported.items()):
             refused = "1 request" if count == 1 else f"{count} requests"
-            reason = REASONS[status].format_map(dict(self._config))
+            reason = self._reasons[status].format_map(self._facts)
             logger.warning("%s refused %s with %d within a minute: %s", self._name, refused, status, reason)
         self._unreported.clear()

@@ -259,6 +259,9 @@ def is_closed(connection: socket.socket) -> bool:
         (b"x", {"X-Amplifier-Delivery": "a b"}, 400, "without spaces"),
         (b"x", {"X-Amplifier-Delivery": "a" * 129}, 400, "1 to 128"),
         (b"x", {"Host": "evil.example:80"}, 421, "not the host"),
+        (b"x", {"Host": "localhost:80@evil.example"}, 421, "not the host"),
+        (b"x", {"Host": "localhost:evil.example"}, 421, "not the host"),
+        (b"x", {"Host": "[::1].evil.example"}, 421, "not the host"),
         (b"x", {"Origin": "https://evil.example"}, 403, "browser"),
         (b"x", {"Sec-Fetch-Site": "same-origin"}, 403, "browser"),
         (b"x" * 101, {}, 413, "larger than 100 bytes"),
@@ -282,6 +285,7 @@ async def test_a_target_may_be_a_whole_address_whose_host_counts(run: Run) -> No
         evil = f"http://evil.example{urlsplit(url).path}"
         assert (await bench.post(b"3", {"Host": urlsplit(url).netloc}, path=evil)).status == 421
         assert (await bench.post(b"4", path="http:///hook")).status == 404
+        assert (await bench.post(b"5", path=f"http://localhost:1@evil.example{urlsplit(url).path}")).status == 421
         assert len(bench.events) == 2
 
 
