@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
+from contextlib import suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,11 +29,12 @@ def tokens_of(message: Message) -> int:
 
 
 def tokens_of_tools(tools: Mapping[str, Any]) -> int:
-    """Return the approximate tokens of the definitions of tools."""
-    parts = ("name", "description", "input_schema")
-    return (
-        sum(_characters(getattr(tool, part, None)) for tool in tools.values() for part in parts) // CHARACTERS_PER_TOKEN
-    )
+    """Return the approximate tokens of the definitions of tools, without those that have none: no model sees them."""
+    parts, characters = ("name", "description", "input_schema"), 0
+    for tool in tools.values():
+        with suppress(Exception):  # code of the tool
+            characters += sum(_characters(getattr(tool, part, None)) for part in parts)
+    return characters // CHARACTERS_PER_TOKEN
 
 
 def _characters(value: Any) -> int:

@@ -395,6 +395,28 @@ def test_a_mistyped_key_is_refused_and_one_of_another_program_is_a_warning() -> 
         amplifier_context_simple.check_config({"max_tokns": 5})
 
 
+class Broken:
+    """A tool that has no description."""
+
+    name = "broken"
+
+    @property
+    def input_schema(self) -> Any:
+        raise RuntimeError("no schema today")
+
+    async def execute(self, input: dict[str, Any]) -> Any:
+        raise AssertionError("it is not offered")
+
+
+async def test_a_tool_that_cannot_be_described_takes_no_room() -> None:
+    coordinator = ModuleCoordinator(session_id="s")
+    await coordinator.mount("tools", Broken())
+    context = SimpleContextManager(coordinator, {**EXACT, "max_tokens": 40})
+    for name in ("a", "b", "c"):
+        await context.add_message(user(name))
+    assert names(await context.get_messages_for_request()) == ["a", "b", "c"]
+
+
 # the module
 
 

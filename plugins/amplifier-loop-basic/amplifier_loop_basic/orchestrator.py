@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from .signals import Signals
     from .streams import Stream
     from .turn import Turn
+
+logger = logging.getLogger(__name__)
 
 
 class BasicOrchestrator:
@@ -46,6 +49,7 @@ class BasicOrchestrator:
         self._interrupts = Interrupts()
         self._stream: Stream | None = None
         self._specs: dict[str, tuple[Any, str | None, ToolSpec]] = {}
+        self._told: set[str] = set()
 
     async def execute(
         self,
@@ -84,7 +88,7 @@ class BasicOrchestrator:
             provider_name=name,
             provider=providers[name],
             tools=tools,
-            specs=[self._describe(*named) for named in tools.items()] or None,
+            specs=[spec for named in tools.items() if (spec := self._describe(*named)) is not None] or None,
             signals=signals(hooks, coordinator, self.module),
             interrupts=self._interrupts,
             stream=self._stream,
@@ -103,17 +107,28 @@ class BasicOrchestrator:
         *_, make = _import_parts()
         return make(**parts)
 
-    def _describe(self, name: str, tool: Tool) -> ToolSpec:
-        """Return the description of a tool for the model; made again only after a change."""
-        schema, description = getattr(tool, "input_schema", None), getattr(tool, "description", None)
-        if name in self._specs:
-            known_schema, known_description, spec = self._specs[name]
-            if known_schema is schema and known_description == description:
-                return spec
-        from amplifier_core.message_models import ToolSpec
+    def _describe(self, name: str, tool: Tool) -> ToolSpec | None:
+        """Return the description of a tool for the model, made again only after a change.
 
-        parameters = schema or {"type": "object", "properties": {}}
-        spec = ToolSpec(name=name, description=description, parameters=parameters)
+        A tool that cannot be described is not offered to the model, as a log tells once: its session goes on without.
+        """
+        try:
+            schema, description = getattr(tool, "input_schema", None), getattr(tool, "description", None)
+            if name in self._specs:
+                known_schema, known_description, spec = self._specs[name]
+                if known_schema is schema and known_description == description:
+                    return spec
+            from .descriptions import describe_tool
+
+            spec = describe_tool(name, schema, description)
+        except Exception as error:
+            from .descriptions import explain
+
+            text = f"tool '{name}' is not offered to the model: {explain(error, tool)}"
+            if text not in self._told:
+                self._told.add(text)
+                logger.warning("%s", text)
+            return None
         self._specs[name] = (schema, description, spec)
         return spec
 

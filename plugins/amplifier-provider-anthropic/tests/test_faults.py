@@ -387,3 +387,11 @@ async def test_the_provider_goes_on_after_a_cancelled_request(serve: Any) -> Non
     with pytest.raises(asyncio.CancelledError):
         await asking
     assert (await service.ask()).content[0].text == "again"
+
+
+async def test_a_request_that_cannot_be_written_is_no_fault_of_the_service(serve: Any) -> None:
+    service = await serve()
+    caught = await failure(service, tools=[{"name": "look", "parameters": {"default": object()}}])
+    assert (type(caught), caught.retryable) == (llm_errors.InvalidRequestError, False)
+    assert str(caught) == "the request cannot be written (TypeError: Object of type object is not JSON serializable)"
+    assert service.bodies == []

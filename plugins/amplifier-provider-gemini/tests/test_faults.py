@@ -233,3 +233,11 @@ async def test_an_answer_that_its_server_calls_html_is_an_answer(serve: Any) -> 
     said = replace(wire.says("Good day"), headers={"content-type": "text/html; charset=utf-8"})
     service = await serve(said)
     assert (await service.ask()).content[0].text == "Good day"
+
+
+async def test_a_request_that_cannot_be_written_is_no_fault_of_the_service(serve: Any) -> None:
+    service = await serve()
+    caught = await failure(service, tools=[{"name": "look", "parameters": {"type": {1, 2}}}])
+    assert (type(caught), caught.retryable) == (llm_errors.InvalidRequestError, False)
+    assert str(caught) == "the request cannot be written (TypeError: Object of type set is not JSON serializable)"
+    assert service.bodies == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
 import pytest
@@ -230,3 +231,11 @@ async def test_an_answer_that_its_server_calls_html_is_an_answer(serve: Any) -> 
     said = replace(wire.says("Good day"), headers={"content-type": "text/html; charset=utf-8"})
     service = await serve(said)
     assert (await service.ask()).content[0].text == "Good day"
+
+
+async def test_a_request_that_cannot_be_written_is_no_fault_of_the_service(serve: Any) -> None:
+    service = await serve(options={"seed": date(2026, 11, 29)})
+    caught = await failure(service)
+    assert (type(caught), caught.retryable) == (llm_errors.InvalidRequestError, False)
+    assert str(caught) == "the request cannot be written (TypeError: Object of type date is not JSON serializable)"
+    assert service.bodies == []

@@ -506,3 +506,11 @@ async def test_the_provider_goes_on_after_a_cancelled_request(serve: Any, api: s
         await asking
     await service.server.left.wait()
     assert (await service.ask()).content[0].text == "again"
+
+
+async def test_a_request_that_cannot_be_written_is_no_fault_of_the_service(serve: Any) -> None:
+    service = await serve()
+    caught = await failure(service, tools=[{"name": "look", "parameters": {"type": {1, 2}}}])
+    assert (type(caught), caught.retryable) == (llm_errors.InvalidRequestError, False)
+    assert str(caught) == "the request cannot be written (TypeError: Object of type set is not JSON serializable)"
+    assert service.bodies == []

@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from email.utils import mktime_tz, parsedate_tz
 from math import isfinite
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from amplifier_core.llm_errors import (
@@ -121,6 +122,9 @@ class BaseTranslator(ABC):
         if found is not None:
             return found
         problem = f"{type(error).__name__}: {error}"
+        if any(frame.f_globals.get("__name__") == "json.encoder" for frame, _ in walk_tb(error.__traceback__)):
+            remedy = "Correct the value that is not JSON: in the provider's config, or of a tool."
+            return self.make(InvalidRequestError, f"the request cannot be written ({problem})", remedy)
         made = self.make(StreamError, f"the answer cannot be read ({problem})", "Check base_url, and try again.")
         vars(made)["has_answered"] = True  # the service is there: events do not wait for it
         return made

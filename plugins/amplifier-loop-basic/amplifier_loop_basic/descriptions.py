@@ -1,0 +1,70 @@
+"""Describe tools to the model, and tell of those that cannot be described."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from json import JSONEncoder
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.message_models import ToolSpec
+
+if TYPE_CHECKING:
+    from amplifier_core import Tool
+
+_encode: Callable[[object], str] = JSONEncoder(allow_nan=False, check_circular=False).encode
+"""An object within itself is nested too deeply then; the check would take as long as the rest."""
+
+
+class NotDescribed(TypeError):
+    """An attribute of a tool is nothing that a request can carry."""
+
+    def __init__(self, part: str, problem: str) -> None:
+        super().__init__(problem)
+        self.part = part
+        """The attribute: `input_schema` or `description`."""
+
+
+def describe_tool(name: str, schema: Any, description: Any) -> ToolSpec:
+    """Return the description of a tool. Raises `NotDescribed` for one that no request can carry."""
+    if not (schema is None or isinstance(schema, Mapping)):
+        given = type(schema).__name__
+        raise NotDescribed("input_schema", f"its input_schema must be a mapping, a JSON Schema, not {given}")
+    if not (description is None or isinstance(description, str)):
+        raise NotDescribed("description", f"its description must be a text, not {type(description).__name__}")
+    parameters = dict(schema or {"type": "object", "properties": {}})
+    if odd := [key for key in parameters if not isinstance(key, str)]:
+        raise NotDescribed("input_schema", f"its input_schema must have texts as keys, not {odd[0]!r}")
+    try:
+        _encode(parameters)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotDescribed("input_schema", _name_culprit(parameters, error)) from None
+    return ToolSpec(name=name, description=description, parameters=parameters)
+
+
+def explain(error: Exception, tool: Tool) -> str:
+    """Return why a tool has no description, and `(FILE:LINE)`: the place of a property, else of the tool's class."""
+    if not isinstance(error, NotDescribed):
+        with suppress(ImportError):  # another kernel has no such function
+            from amplifier_core.raised import describe_raised
+
+            return describe_raised(error, tool)
+        return f"{type(error).__name__}: {error}"
+    attribute = getattr(type(tool), error.part, None)
+    source: Any = attribute.fget if isinstance(attribute, property) else type(tool)
+    with suppress(OSError, TypeError):  # code without a file
+        return f"{error} ({inspect.getsourcefile(source)}:{inspect.getsourcelines(source)[1]})"
+    return str(error)
+
+
+def _name_culprit(parameters: dict[str, Any], error: Exception) -> str:
+    """Return which value of a schema is not JSON; another kernel cannot name its place."""
+    with suppress(ImportError):
+        from amplifier_core.json_values import to_json
+
+        try:
+            to_json(parameters, "its input_schema")
+        except TypeError as named:
+            return str(named)
+    return f"its input_schema: {error}"

@@ -1,0 +1,91 @@
+"""Test how tools are described to the model, and what is told of those that cannot be described."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import PurePosixPath
+from typing import Any
+
+import pytest
+
+SCHEMA = {"type": "object"}
+
+
+class Plain:
+    """A tool whose description is asked of properties, as a new plugin has it."""
+
+    name = "broken"
+
+    def __init__(self, schema: Any = SCHEMA, description: Any = "d") -> None:
+        self.schema, self.text = schema, description
+
+    @property
+    def input_schema(self) -> Any:
+        return self.schema
+
+    @property
+    def description(self) -> Any:
+        return self.text
+
+    async def execute(self, input: dict[str, Any]) -> Any:
+        raise AssertionError("it is not offered")
+
+
+class Raising(Plain):
+    """A tool whose schema cannot be asked for."""
+
+    @property
+    def input_schema(self) -> Any:
+        raise RuntimeError("no schema today")
+
+
+def _place(function: Any, line: int = 0) -> str:
+    return f"({__file__}:{inspect.getsourcelines(function)[1] + line})"
+
+
+AT_SCHEMA = _place(Plain.input_schema.fget)
+OBJECT = object()
+KNOT: dict[str, Any] = {}
+KNOT["properties"] = KNOT
+
+
+@pytest.mark.parametrize(
+    ("tool", "problem"),
+    [
+        (Plain("abc"), f"its input_schema must be a mapping, a JSON Schema, not str {AT_SCHEMA}"),
+        (Plain([]), f"its input_schema must be a mapping, a JSON Schema, not list {AT_SCHEMA}"),
+        (Plain({1: "x"}), f"its input_schema must have texts as keys, not 1 {AT_SCHEMA}"),
+        (Plain({"type": {1, 2}}), f"its input_schema.type: set is not JSON {AT_SCHEMA}"),
+        (
+            Plain({"properties": {"n": {"default": OBJECT}}}),
+            f"its input_schema.properties.n.default: object is not JSON {AT_SCHEMA}",
+        ),
+        (Plain({"default": float("nan")}), f"its input_schema.default: nan is not JSON {AT_SCHEMA}"),
+        (
+            Plain({"default": PurePosixPath("x")}),
+            f"its input_schema: Object of type PurePosixPath is not JSON serializable {AT_SCHEMA}",
+        ),
+        (Plain(KNOT), f"its input_schema.properties.properties: contains itself {AT_SCHEMA}"),
+        (Plain(description=7), f"its description must be a text, not int {_place(Plain.description.fget)}"),
+        (Raising(), f"RuntimeError: no schema today {_place(Raising.input_schema.fget, 2)}"),
+    ],
+    ids=["text", "list", "number as a key", "set", "object", "nan", "path", "knot", "description", "raising"],
+)
+async def test_a_tool_that_cannot_be_described_is_left_out_and_told_once(
+    room: Any, tool: Any, problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    room.tool("read")
+    room.tools["broken"] = tool
+    assert [await room.run("go", "one"), await room.run("on", "two")] == ["one", "two"]
+    assert [[spec.name for spec in request.tools] for request in room.model.requests] == [["read"], ["read"]]
+    assert caplog.messages == [f"tool 'broken' is not offered to the model: {problem}"]
+
+
+async def test_a_tool_is_offered_as_soon_as_its_description_is_right(room: Any) -> None:
+    room.tools["broken"] = tool = Plain("abc")
+    await room.run("go", "one")
+    tool.schema = {"type": "object", "title": "Mended"}
+    await room.run("on", "two")
+    first, second = room.model.requests
+    assert first.tools is None
+    assert second.tools[0].parameters == {"type": "object", "title": "Mended"}
