@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 MAX_DATA = 16_384
 """Characters of event data in an instruction, at most."""
+_MORE = MAX_DATA + 1
+"""A text of so many characters is longer."""
+_ENCODER = json.JSONEncoder(indent=2, ensure_ascii=False, default=str)
 
 MAX_KEY = 1024
 """Characters of a key."""
@@ -104,8 +107,14 @@ def _as_data(event: TriggerEvent) -> str:
 
 
 def _event_data(event: TriggerEvent) -> str:
-    text = show_hidden(json.dumps(dict(event.data), indent=2, ensure_ascii=False, default=str), "\n")
-    return text if len(text) <= MAX_DATA else text[:MAX_DATA] + f"\n… ({len(text) - MAX_DATA} more characters)"
+    """Return the data as JSON: as much of it is written as an instruction holds, whatever an event brings."""
+    text = ""
+    for piece in _ENCODER.iterencode(dict(event.data)):
+        text += piece[:_MORE]
+        if len(text) > MAX_DATA:
+            break
+    shown = show_hidden(text[:_MORE], "\n")
+    return shown if len(shown) <= MAX_DATA else shown[:MAX_DATA] + f"\n… (cut after {MAX_DATA:,} characters)"
 
 
 def check_template(template: str) -> str:

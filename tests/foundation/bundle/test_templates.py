@@ -10,7 +10,7 @@ import pytest
 from amplifier_core import TriggerEvent, TriggerType
 from amplifier_core.errors import TriggerError
 from amplifier_foundation.bundle.templates import MAX_DATA, build_instruction, fill_key
-
+from amplifier_foundation.bundle.untrusted_text import show_hidden
 
 def event(kind: TriggerType, **fields: Any) -> TriggerEvent:
     return TriggerEvent(kind, "trigger-x", **fields)
@@ -36,7 +36,31 @@ def test_data_of_an_event_is_fenced_and_labelled() -> None:
 def test_data_that_is_too_long_is_cut_and_the_cut_is_said() -> None:
     text = build_instruction(event(TriggerType.WEBHOOK, data={"body": "x" * (MAX_DATA * 2)}))
     assert len(text) < MAX_DATA + 200
-    assert "more characters)" in text
+    assert "\n… (cut after 16,384 characters)\n" in text
+
+
+class Unread:
+    """A value that nobody may ask for its text."""
+
+    def __str__(self) -> str:
+        raise AssertionError("it is behind the cut")
+
+
+def test_nothing_behind_the_cut_is_written() -> None:
+    text = build_instruction(event(TriggerType.CUSTOM, data={"line": "x\n" * MAX_DATA, "more": Unread()}))
+    assert "\n… (cut after 16,384 characters)\n" in text
+
+
+def test_hidden_characters_are_looked_for_in_the_part_that_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+
+    def note(text: str, keep: str = "") -> str:
+        lengths.append(len(text))
+        return show_hidden(text, keep)
+
+    monkeypatch.setattr("amplifier_foundation.bundle.templates.show_hidden", note)
+    build_instruction(event(TriggerType.CUSTOM, data={"line": "x\n" * MAX_DATA}))
+    assert max(lengths) <= MAX_DATA + 1
 
 
 def test_a_template_substitutes_names_and_evaluates_nothing() -> None:
