@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from amplifier_core.errors import SessionNotFound
+from amplifier_core.errors import BundleValidationError, SessionNotFound
 
 from ..sessions.forks import fork_place
 from ..sessions.stored_history import stored_transcript
@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 async def share_history(spawn: Spawn, store: DurableStore, background: BackgroundSessionState, source: str) -> None:
     """Begin `spawn` with the settled history of `source`; `last` is the session of the last handled event.
 
-    Raises `SessionNotFound`, but not for `last`: there is none yet, or somebody deleted it.
+    Raises `BundleValidationError` for a session that is not there, but not for `last`: there is none yet, or somebody
+    deleted it.
     """
     try:
         record = await store.get(await _last_session_id(store, background) if source == "last" else source)
     except SessionNotFound:
         if source == "last":
             return
-        raise
+        remedy = "Name one of: amplifier session list --all, or last"
+        raise BundleValidationError(f"fork_from: no session '{source}'. {remedy}") from None
     place = await fork_place(store, record)
     share_stored(spawn, record, stored_transcript(store, record).fork(place.at))
     spawn.turns = place.turns

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from amplifier_core.conditions import Condition
 
-from ..documents.fields import MODULE_ID, PACKAGE, SLUG, Seconds
+from ..documents.fields import MODULE_ID, PACKAGE, SLUG, Seconds, SessionId
 from .budget_config import BudgetConfig
 from .templates import check_template
 
@@ -183,7 +183,7 @@ class BackgroundSessionConfig(BaseModel):
     """Waiting events, at most: beyond, triggers are held back until a tenth is free, and a webhook answers 503."""
     catch_up: CatchUp = "all"
     """The waiting events to handle at a start: all, the newest of each key (`latest`), or none (`skip`)."""
-    fork_from: str | None = Field(default=None, min_length=1)
+    fork_from: SessionId | None = None
     """A session to share the history of: its id, or `last` for the run before."""
     runner: str | None = Field(default=None, pattern=MODULE_ID)
     """The registered name of the runner of its sessions; None: this process."""

@@ -36,6 +36,7 @@ _EXAMPLES: Mapping[str, Any] = {
     "session.orchestrator": "loop-basic",
     "session.context": "context-simple",
     "budget.per": "day",
+    "fork_from": "last",
     "runner": "subprocess",
     "workflow": "release",
     "workflows": {"release": {"steps": [{"id": "notes", "agent": "self", "prompt": "Write the release notes."}]}},

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from amplifier_core.durations import PATTERN, seconds_of
+from amplifier_core.ids import validate_session_id
 from amplifier_core.permissions import parse_rule
 
 from .sizes import SIZE_PATTERN, size_of
@@ -25,6 +26,12 @@ Seconds = Annotated[
     WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": PATTERN}]}),
 ]
 """A duration: a number of seconds, or text such as `15m`."""
+SessionId = Annotated[
+    str,
+    Field(min_length=1, json_schema_extra={"pattern": r"^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$"}),
+    AfterValidator(validate_session_id),
+]
+"""The id of a session."""
 Size = Annotated[
     int,
     BeforeValidator(size_of),

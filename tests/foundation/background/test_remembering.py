@@ -105,13 +105,14 @@ async def test_a_run_begins_without_the_prompt_that_its_source_answers(
     assert (run.fork_at, run.turn_count) == (2, 2)
 
 
-async def test_a_session_to_begin_with_that_is_not_there_is_the_cause_of_a_dead_letter(open_bench: OpenBench) -> None:
+async def test_a_session_to_begin_with_that_is_not_there_makes_a_dead_letter_at_once(open_bench: OpenBench) -> None:
     async with open_bench() as bench:
-        await bench.start(fork_from="nobody", max_attempts=1)
+        await bench.start(fork_from="nobody")
         bench.trigger.feed(0)
         await bench.until("dead")
         [dead] = await bench.deliveries()
-    assert "nobody" in dead.reason
+    assert "fork_from: no session 'nobody'. Name one of: amplifier session list --all, or last" in dead.reason
+    assert dead.attempts == 1
 
 
 async def test_sessions_run_in_the_runner_that_is_named(open_bench: OpenBench, plugins: Plugins) -> None:

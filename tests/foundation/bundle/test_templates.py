@@ -12,6 +12,7 @@ from amplifier_core.errors import TriggerError
 from amplifier_foundation.bundle.templates import MAX_DATA, build_instruction, fill_key
 from amplifier_foundation.bundle.untrusted_text import show_hidden
 
+
 def event(kind: TriggerType, **fields: Any) -> TriggerEvent:
     return TriggerEvent(kind, "trigger-x", **fields)
 
