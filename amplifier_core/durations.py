@@ -8,6 +8,8 @@ from typing import Any
 SECONDS = {"w": 604_800.0, "d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _UNITS = "ms|s(?:ecs?|econds?)?|m(?:ins?|inutes?)?|h(?:rs?|ours?)?|d(?:ays?)?|w(?:eeks?)?"
 PATTERN = rf"^(?:\d+(?:\.\d+)? ?(?:{_UNITS}) ?)+$"
+LONGEST = 36_525 * SECONDS["d"]
+"""Seconds of a hundred years: a time so far from now is still a valid one."""
 _TOO_LONG = 1e300
 """Seconds; a larger number may overflow."""
 _PART = re.compile(r"(\d+(?:\.\d+)?) ?(ms|[wdhms])", re.ASCII)

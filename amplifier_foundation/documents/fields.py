@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from amplifier_core.durations import PATTERN, seconds_of
+from amplifier_core.durations import LONGEST, PATTERN, seconds_of
 from amplifier_core.ids import validate_session_id
 from amplifier_core.permissions import parse_rule
 
@@ -23,9 +23,12 @@ PACKAGE = rf"^{_PART}(?:\[{_PART}(?:,{_PART})*\])?(?:(?:==|>=|~=)[0-9][A-Za-z0-9
 Seconds = Annotated[
     float,
     BeforeValidator(seconds_of),
-    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": PATTERN}]}),
+    Field(le=LONGEST),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "minimum": 0, "maximum": LONGEST}, {"type": "string", "pattern": PATTERN}]}
+    ),
 ]
-"""A duration: a number of seconds, or text such as `15m`."""
+"""A duration of at most a hundred years: a number of seconds, or text such as `15m`."""
 SessionId = Annotated[
     str,
     Field(min_length=1, json_schema_extra={"pattern": r"^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$"}),

@@ -146,7 +146,11 @@ def _to_problem(mistake: _Mistake, model: type[BaseModel], positions: Positions,
         if detail.get("ctx", {}).get("class_name") in ("ModuleEntry", "ProviderEntry", "ToolEntry"):
             wanted += " such as {module: …, config: …}"
         return error_at(place, "AMP103", f"must be {wanted}, not {describe_kind(detail['input'])}")
-    message = _LIMITS[kind].format(**detail.get("ctx", {})) if kind in _LIMITS else detail["msg"]
+    limits = {
+        name: int(limit) if isinstance(limit, float) and limit.is_integer() else limit
+        for name, limit in detail.get("ctx", {}).items()
+    }
+    message = _LIMITS[kind].format(**limits) if kind in _LIMITS else detail["msg"]
     return error_at(place, "AMP104", message.replace("match ^", "match ").removesuffix("$"))
 
 

@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from amplifier_core.durations import seconds_of
-
 from ..bundle.budget_config import BudgetConfig
+from ..documents.fields import Seconds
 from .errors import INVALID, FlowError, UnknownWorkflow
 from .graph import Graph
 from .tasks import Approval, Branch, ForEach, Loop, Parallel, RetryPolicy, Sequence, Task, Workflow
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from .tasks import Step
 
 Names = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
-Seconds = Annotated[float, BeforeValidator(seconds_of)]
 
 
 class Form(BaseModel):

@@ -39,7 +39,7 @@ class Override(Section):
 class Fetching(Section):
     """Limits on fetching remote bundles and modules."""
 
-    timeout: float = Field(default=0, gt=0, allow_inf_nan=False)
+    timeout: float = Field(default=0, gt=0, le=1_000_000, allow_inf_nan=False)
     """Seconds for one source."""
 
 

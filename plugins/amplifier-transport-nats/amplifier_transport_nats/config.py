@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from amplifier_core.durations import seconds_of
+from amplifier_core.durations import LONGEST, seconds_of
 
 from . import NAME
 
@@ -71,6 +71,8 @@ class NatsConfig(BaseModel):
             raise ValueError("tls: cert_file and key_file belong together")
         if self.age <= 0:
             raise ValueError("max_age: must be more than 0")
+        if self.age > LONGEST:
+            raise ValueError(f"max_age: must be at most {LONGEST:.0f}")
         return self
 
     @property

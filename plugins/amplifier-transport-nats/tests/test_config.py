@@ -27,6 +27,7 @@ SERVERS = {"servers": ["nats://127.0.0.1:4222"]}
         ({**SERVERS, "tls": {"cafile": "c"}}, "unknown key 'tls.cafile'. Known: ca_file, cert_file"),
         ({**SERVERS, "replicas": 9}, "replicas: Input should be less than or equal to 5"),
         ({**SERVERS, "max_age": "soon"}, "soon"),
+        ({**SERVERS, "max_age": 1e30}, "max_age: must be at most 3155760000"),
         ({**SERVERS, "token": ["t0p-s3cret"]}, "token: Input should be a valid string"),
     ],
 )
