@@ -375,5 +375,7 @@ def _names(text: str) -> set[str]:
 
 
 def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    from .raised import describe_at, find_place  # rarely needed, and not free
+
+    place = "" if isinstance(error, AmplifierError) else find_place(error)
+    return " ".join(describe_at(error, place).split())

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import FrameType
 
-_NOT_OF_MODULES = frozenset({*sys.stdlib_module_names, "amplifier_core", "amplifier_foundation"})
+_NOT_OF_MODULES = frozenset({*sys.stdlib_module_names, "amplifier_core", "amplifier_foundation", "pluggy"})
 _FOR_PEOPLE = (ValueError, RuntimeError, OSError)
 """Errors of a loop whose texts say what is wrong with a session, and not with the loop."""
 
@@ -30,8 +30,10 @@ def describe_raised(error: BaseException, module: Any = None) -> str:
 
 def describe_at(error: BaseException, place: str) -> str:
     """Return the class and the text of an error, and its place, if it has one, in parentheses."""
-    name = type(error).__name__
-    text = f"{name}: {error}" if str(error) else name
+    name, said = type(error).__name__, str(error)
+    if isinstance(error, SyntaxError) and place:
+        said = error.msg  # its text ends with the place, but without the folder
+    text = f"{name}: {said}" if said else name
     return f"{text} ({place})" if place else text
 
 
@@ -39,8 +41,10 @@ def find_place(error: BaseException, module: Any = None) -> str:
     """Return `FILE:LINE`, where the code of a module raised an error, or called what did; `""` outside of it.
 
     Without a `module`, an object of it or its function, the first one counts that was called. A library that it calls
-    is no part of it.
+    is no part of it. Code that Python cannot parse was never called: its place is where the parser gave up.
     """
+    if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
+        return f"{error.filename}:{error.lineno}"
     calls = [*walk_tb(error.__traceback__)]
     if module is None:
         packages = (_package_of(frame) for frame, _ in calls)

@@ -25,7 +25,7 @@ from .keys import key_on_host
 from .tasks import first_cause, run_apart
 from .trigger_errors import emit_trigger_error
 from .trigger_making import is_local, make_trigger, open_stream, stop_trigger, take_over_state, url_of
-from .yielded import check_event
+from .yielded import check_event, require_json
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -223,11 +223,14 @@ class Watch:
             event = await anext(stream)
             while True:
                 self._require_current(run)
-                check_event(self.declared.module, event)
+                check_event(self.declared.module, event, stream)
                 try:
                     if not await self._take_place(event, group):
                         return
                     await accept(self.engine, self.background, self.name, event, self._leadership, local=self._is_local)
+                except TypeError:
+                    require_json(event, stream)
+                    raise
                 except (StoreUnavailable, QueueFull) as error:
                     if not hasattr(stream, "athrow"):
                         raise

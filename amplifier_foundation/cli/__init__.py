@@ -100,7 +100,9 @@ class LazyGroup(click.Group):
         except PluginRefused:
             raise
         except (Exception, SystemExit) as error:
-            problem = f"{type(error).__name__}: {error}"
+            from amplifier_core.raised import describe_at, find_place  # rarely needed
+
+            problem = describe_at(error, find_place(error))
         else:
             if isinstance(found, click.Command):
                 return found

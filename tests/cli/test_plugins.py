@@ -103,8 +103,9 @@ def test_run_names_a_plugin_that_fails_once(told: Told, site: Site, project: Pat
 @pytest.mark.parametrize(
     ("source", "problem"),
     [
-        ("raise OSError('gone')", "OSError: gone"),
-        ("exit(3)", "SystemExit: 3"),
+        ("raise OSError('gone')", "OSError: gone ({file}:1)"),
+        ("exit(3)", "SystemExit: 3 ({file}:1)"),
+        ("run = (", "SyntaxError: '(' was never closed ({file}:1)"),
         ("run = 1", "bad:run is no command of click"),
     ],
 )
@@ -118,6 +119,7 @@ def test_a_command_that_cannot_be_loaded_is_named_with_its_package(
     finally:
         _plugin_commands.cache_clear()
     assert code == exits.FAILED
+    problem = problem.replace("{file}", str(site.folder / "bad.py"))
     assert err == f"amplifier: command 'bad' of dist-bad 1.0 was not loaded: {problem}. Update or remove dist-bad\n"
 
 
@@ -162,7 +164,8 @@ def test_a_load_shows_offers_hooks_time_and_causes(told: Told, zeta: Site) -> No
     (zeta.folder / "zeta" / "__init__.py").write_text("import nothing_of_this_name")
     sys.modules.pop("zeta")
     row = row_of(told, "trigger-zeta", "--load")
-    assert (row["status"], row["error"]) == ("failed", "ModuleNotFoundError: No module named 'nothing_of_this_name'")
+    cause = f"No module named 'nothing_of_this_name' ({zeta.folder / 'zeta' / '__init__.py'}:1)"
+    assert (row["status"], row["error"]) == ("failed", f"ModuleNotFoundError: {cause}")
     heading = told("plugin", "list", "--load")[1].splitlines()[0]
     assert heading.split() == ["NAME", "KIND", "OFFERS", "MS", "FROM", "VERSION", "STATUS", "CAUSE"]
 
@@ -246,7 +249,8 @@ def test_a_plugin_that_took_too_long_is_skipped_until_it_changes_or_is_enabled(
     monkeypatch.setenv("AMPLIFIER_LOAD_PLUGINS", "trigger-zeta")
     file = zeta.folder / "zeta" / "__init__.py"
     file.write_text("while True: pass")
-    assert row_of(told, "trigger-zeta", "--load")["error"] == "TimeoutError: it took longer than 0.2 s to load"
+    late = f"TimeoutError: it took longer than 0.2 s to load ({file}:1)"
+    assert row_of(told, "trigger-zeta", "--load")["error"] == late
     for _ in range(2):
         assert row_of(told, "trigger-zeta")["status"] == "slow"
         skipped = row_of(told, "trigger-zeta", "--load")
@@ -254,11 +258,11 @@ def test_a_plugin_that_took_too_long_is_skipped_until_it_changes_or_is_enabled(
         assert "is skipped for ten minutes, or until it changes" in skipped["error"]
     assert told("plugin", "enable", "trigger-zeta")[0] == exits.OK
     assert row_of(told, "trigger-zeta")["status"] == "installed"
-    assert row_of(told, "trigger-zeta", "--load")["error"] == "TimeoutError: it took longer than 0.2 s to load"
+    assert row_of(told, "trigger-zeta", "--load")["error"] == late
     long_ago = time.time() - PAUSE - 1
     os.utime(home / "slow-plugin-trigger-zeta", (long_ago, long_ago))
     assert row_of(told, "trigger-zeta")["status"] == "installed"
-    assert row_of(told, "trigger-zeta", "--load")["error"] == "TimeoutError: it took longer than 0.2 s to load"
+    assert row_of(told, "trigger-zeta", "--load")["error"] == late
     file.write_text(TRIGGER)
     assert row_of(told, "trigger-zeta", "--load")["status"] == "loaded"
     assert list(home.glob("slow-plugin-*")) == []

@@ -56,9 +56,9 @@ def test_an_installed_plugin_is_loaded_and_listed(site: Site, caplog: pytest.Log
 BROKEN = {
     "an import of what is not installed": (
         "import a_package_that_nobody_has",
-        "ModuleNotFoundError: No module named 'a_package_that_nobody_has'",
+        "ModuleNotFoundError: No module named 'a_package_that_nobody_has' ({file}:1)",
     ),
-    "a syntax error": ("def broken(:", "SyntaxError: invalid syntax (amplifier_trigger_bad.py, line 1)"),
+    "a syntax error": ("def broken(:", "SyntaxError: invalid syntax ({file}:1)"),
     "an exit": ("raise SystemExit(3)", "SystemExit: 3"),
     "exit()": ("exit()", "SystemExit: None"),
     "an error of several lines": ("raise ValueError('one\\n  two')", "ValueError: one two"),
@@ -67,7 +67,10 @@ BROKEN = {
         good("bad").replace("register_trigger", "register_tigger"),
         "no hook 'amplifier_register_tigger' (did you mean 'amplifier_register_trigger'?)",
     ),
-    "an offer that fails": (good("bad").replace("object)", "missing)"), "NameError: name 'missing' is not defined"),
+    "an offer that fails": (
+        good("bad").replace("object)", "missing)"),
+        "NameError: name 'missing' is not defined ({file}:6)",
+    ),
 }
 
 
@@ -82,6 +85,7 @@ def test_a_broken_plugin_is_a_row_that_says_why_and_the_rest_are_loaded(
     assert list(loaded.triggers) == ["trigger-alpha", "trigger-zeta"]
     row = row_of(loaded, "trigger-bad")
     assert (row.status, row.dist, row.version) == ("failed", "amplifier-trigger-bad", "0.9")
+    cause = cause.replace("{file}", str(site.folder / "amplifier_trigger_bad.py"))
     assert cause in row.error
     [warning] = caplog.messages
     assert warning.startswith("plugin 'trigger-bad' of amplifier-trigger-bad 0.9 was not loaded: ")
@@ -94,7 +98,8 @@ def test_a_plugin_that_never_ends_its_import_is_given_up(site: Site, monkeypatch
     site.plugin("amplifier-trigger-endless", "while True: pass")
     site.plugin("amplifier-trigger-zeta", good("zeta"))
     loaded = load("trigger-endless", "trigger-zeta")
-    assert row_of(loaded, "trigger-endless").error == "TimeoutError: it took longer than 0.2 s to load"
+    place = f"{site.folder / 'amplifier_trigger_endless.py'}:1"
+    assert row_of(loaded, "trigger-endless").error == f"TimeoutError: it took longer than 0.2 s to load ({place})"
     assert list(loaded.triggers) == ["trigger-zeta"]
 
 
@@ -104,7 +109,8 @@ def test_a_plugin_that_never_ends_its_registration_is_given_up(site: Site, monke
         "amplifier-trigger-endless", good("endless").replace("    register", "    while True: pass\n    register")
     )
     loaded = load("trigger-endless")
-    assert row_of(loaded, "trigger-endless").error == "TimeoutError: it took longer than 0.2 s to load"
+    place = f"{site.folder / 'amplifier_trigger_endless.py'}:6"
+    assert row_of(loaded, "trigger-endless").error == f"TimeoutError: it took longer than 0.2 s to load ({place})"
 
 
 def test_loading_gives_the_alarm_back_to_who_had_it(site: Site) -> None:
@@ -147,7 +153,7 @@ def test_an_interrupt_that_a_plugin_raises_itself_is_a_failure_of_it(site: Site)
     site.plugin("amplifier-trigger-bad", "raise KeyboardInterrupt")
     site.plugin("amplifier-trigger-zeta", good("zeta"))
     loaded = load("trigger-bad", "trigger-zeta")
-    assert row_of(loaded, "trigger-bad").error == "KeyboardInterrupt"
+    assert row_of(loaded, "trigger-bad").error == f"KeyboardInterrupt ({site.folder / 'amplifier_trigger_bad.py'}:1)"
     assert list(loaded.triggers) == ["trigger-zeta"]
 
 

@@ -479,6 +479,18 @@ async def test_a_provider_that_fails_to_mount_is_told_with_the_line_of_its_own_c
     )
 
 
+async def test_a_module_that_python_cannot_parse_is_told_with_its_file(
+    plan: Plan, modules: LocalModules, tmp_path: Path
+) -> None:
+    async def mount(coordinator: ModuleCoordinator, config: dict[str, Any]) -> None:
+        compile("def broken(:", str(tmp_path / "tool.py"), "exec")
+
+    modules.mounts["provider-echo"] = mount
+    async with AmplifierSession(plan, loader=modules) as session:
+        told = [each.error for each in session.load_failures]
+    assert told == [f"SyntaxError: invalid syntax ({tmp_path / 'tool.py'}:1)"]
+
+
 async def test_a_refused_configuration_is_told_in_the_words_of_the_module_alone(
     plan: Plan, modules: LocalModules
 ) -> None:

@@ -11,6 +11,7 @@ from amplifier_core.errors import AmplifierError, ForkRefused, NameTaken, Plugin
 from amplifier_core.hook_data import ForkRequest, ForkResult, SpawnOutcome, SpawnRequest
 from amplifier_core.hookspecs import hookimpl
 from amplifier_core.plugins import PluginRow, Plugins
+from amplifier_core.raised import find_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -312,9 +313,11 @@ async def test_what_fails_afterwards_is_logged_with_its_plugin_and_changes_nothi
     plugins.register(watching(seen, "bad", error), name="bad")
     await plugins.after_fork(RESULT)
     assert seen == ["bad after", "good after"]
+    place = "" if isinstance(error, AmplifierError) else f" ({find_place(error)})"
     assert [(each.levelno, each.getMessage()) for each in caplog.records] == [
-        (logging.WARNING, f"plugin 'bad' failed in amplifier_after_fork: {type(error).__name__}: {error}")
+        (logging.WARNING, f"plugin 'bad' failed in amplifier_after_fork: {type(error).__name__}: {error}{place}")
     ]
+    assert place.startswith(f" ({__file__}:") or not place
 
 
 async def test_every_moment_reaches_its_hook_with_what_happened(plugins: Plugins) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amplifier_core.raised import find_origin, note_origin
+from amplifier_core.raised import describe_raised, find_origin, note_origin
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Module:
@@ -16,6 +19,20 @@ class Module:
 
 def read(answer: dict[str, Any]) -> Any:
     return answer["choices"]
+
+
+def test_code_that_cannot_be_parsed_is_told_with_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "x.py"
+    with pytest.raises(SyntaxError) as raised:
+        compile("def broken(:", str(file), "exec")
+    assert describe_raised(raised.value) == f"SyntaxError: invalid syntax ({file}:1)"
+
+
+def test_a_text_that_code_cannot_parse_is_told_with_the_line_of_the_code() -> None:
+    with pytest.raises(SyntaxError) as raised:
+        compile("1 +", "<string>", "eval")
+    place = f"{__file__}:{raised.tb.tb_lineno}"
+    assert describe_raised(raised.value) == f"SyntaxError: invalid syntax ({place})"
 
 
 TITLES = {"a": "provider 'a'", "b": "provider 'b'", "context": "context manager"}

@@ -15,6 +15,7 @@ import pytest
 
 from amplifier_core import (
     AmplifierSession,
+    PollingTrigger,
     StoreUnavailable,
     TriggerConfigError,
     TriggerContext,
@@ -418,7 +419,7 @@ async def test_a_trigger_that_yields_what_is_no_event_is_told_so(
         session_id = await bench.start(**stubborn("wrong"), max_restarts=0)
         await bench.until("trigger_failed", count=1, step=1)
         row = bench.manager.get_status(session_id)
-        assert row["reason"] == "trigger-stubborn: it yields dict, not TriggerEvent"
+        assert row["reason"].startswith(f"trigger-stubborn: it yields dict, not TriggerEvent ({__file__}:")
 
 
 WATCHES: dict[str, tuple[str, str]] = {
@@ -429,15 +430,27 @@ WATCHES: dict[str, tuple[str, str]] = {
     ),
     "a list as data": (
         "async def watch(self):\n    yield TriggerEvent(TriggerType.CUSTOM, 'x', data=[1])",
-        "trigger-odd: it yields a TriggerEvent whose data is list, not Mapping",
+        "trigger-odd: it yields a TriggerEvent whose data is list, not Mapping ({file}:3)",
     ),
     "a text as time": (
         "async def watch(self):\n    yield TriggerEvent(TriggerType.CUSTOM, 'x', timestamp='2020-01-01')",
-        "trigger-odd: it yields a TriggerEvent whose timestamp is str, not datetime",
+        "trigger-odd: it yields a TriggerEvent whose timestamp is str, not datetime ({file}:3)",
     ),
     "a text as type": (
         "async def watch(self):\n    yield TriggerEvent('custom', 'x')",
-        "trigger-odd: it yields a TriggerEvent whose type is str, not TriggerType",
+        "trigger-odd: it yields a TriggerEvent whose type is str, not TriggerType ({file}:3)",
+    ),
+    "data that is not JSON": (
+        "async def watch(self):\n    yield TriggerEvent(TriggerType.CUSTOM, 'x', data={'line': object()})",
+        "TypeError: event.data.line: object is not JSON ({file}:3)",
+    ),
+    "a state that is not JSON": (
+        "async def watch(self):\n    yield TriggerEvent(TriggerType.CUSTOM, 'x', state={1: {2}})",
+        "TypeError: event.state.1: set is not JSON ({file}:3)",
+    ),
+    "data of a poll that is not JSON": (
+        "name = 'trigger-odd'\nasync def poll(self):\n    yield self.event('k', {'line': object()})",
+        "TypeError: event.data.line: object is not JSON ({file}:4)",
     ),
     "a coroutine": (
         "async def watch(self):\n    return None",
@@ -461,10 +474,12 @@ async def test_a_mistake_in_the_code_of_a_trigger_is_told_with_what_is_wrong_and
 ) -> None:
     body, told = WATCHES[mistake]
     file = tmp_path / "odd.py"
-    file.write_text(f"class Odd(Stubborn):\n{indent(body, '    ')}\n", encoding="utf-8")
+    base = "PollingTrigger" if "poll(" in body else "Stubborn"
+    file.write_text(f"class Odd({base}):\n{indent(body, '    ')}\n", encoding="utf-8")
     names: dict[str, Any] = {
         "__name__": "odd",
         "Stubborn": type("Plain", (), {"configure": Stubborn.configure, "stop": Stubborn.stop}),
+        "PollingTrigger": PollingTrigger,
         "TriggerEvent": TriggerEvent,
         "TriggerType": TriggerType,
     }
