@@ -41,7 +41,7 @@ def find_place(error: BaseException, module: Any = None) -> str:
     """Return `FILE:LINE`, where the code of a module raised an error, or called what did; `""` outside of it.
 
     Without a `module`, an object of it or its function, the first one counts that was called. A library that it calls
-    is no part of it. Code that Python cannot parse was never called: its place is where the parser gave up.
+    is no part of it. Code with a syntax error was never called: its place is the line of the error.
     """
     if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
         return f"{error.filename}:{error.lineno}"

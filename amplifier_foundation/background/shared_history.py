@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 async def share_history(spawn: Spawn, store: DurableStore, background: BackgroundSessionState, source: str) -> None:
     """Begin `spawn` with the settled history of `source`; `last` is the session of the last handled event.
 
-    Raises `BundleValidationError` for a session that is not there, but not for `last`: there is none yet, or somebody
-    deleted it.
+    Raises `BundleValidationError` for a missing session, but not for `last`: there is none yet, or somebody deleted it.
     """
     try:
         record = await store.get(await _last_session_id(store, background) if source == "last" else source)

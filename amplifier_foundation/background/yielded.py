@@ -27,7 +27,7 @@ _JSON = ("data", "state", "state_changes")
 
 
 def check_event(module: str, event: object, stream: object) -> None:
-    """Raise `TriggerError` for anything but a `TriggerEvent` whose fields can be stored; `stream` has yielded it."""
+    """Raise `TriggerError` for anything but a `TriggerEvent` with fields for a store; `stream` has yielded it."""
     if not isinstance(event, TriggerEvent):
         raise TriggerError(module, f"it yields {type(event).__name__}, not TriggerEvent{_find_yield(stream)}")
     for name, types in _FIELDS.items():
@@ -38,7 +38,7 @@ def check_event(module: str, event: object, stream: object) -> None:
 
 
 def require_json(event: TriggerEvent, stream: object) -> None:
-    """Raise `TypeError` for an event that no store can write as JSON: it names the value, and where it was yielded."""
+    """Raise `TypeError` for an event with values other than JSON: it names the value, and the line of the `yield`."""
     for name in _JSON:
         try:
             to_json(getattr(event, name), f"event.{name}")
@@ -47,7 +47,7 @@ def require_json(event: TriggerEvent, stream: object) -> None:
 
 
 def _find_yield(stream: object) -> str:
-    """Return ` (FILE:LINE)` of the `yield` at which a generator waits; "" for another iterator."""
+    """Return ` (FILE:LINE)` of the `yield` of a waiting generator; "" for another iterator."""
     frame = getattr(stream, "ag_frame", None)
     if frame is not None and frame.f_code is PollingTrigger.watch.__code__:  # it passes on what `poll` yields
         frame = getattr(frame.f_locals["events"], "ag_frame", None)

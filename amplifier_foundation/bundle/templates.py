@@ -107,7 +107,7 @@ def _as_data(event: TriggerEvent) -> str:
 
 
 def _event_data(event: TriggerEvent) -> str:
-    """Return the data as JSON: as much of it is written as an instruction holds, whatever an event brings."""
+    """Return the data as JSON, and write no more of it than an instruction holds."""
     text = ""
     for piece in _ENCODER.iterencode(dict(event.data)):
         text += piece[:_MORE]

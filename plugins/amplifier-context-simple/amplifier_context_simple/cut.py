@@ -29,7 +29,7 @@ def tokens_of(message: Message) -> int:
 
 
 def tokens_of_tools(tools: Mapping[str, Any]) -> int:
-    """Return the approximate tokens of the definitions of tools, without those that have none: no model sees them."""
+    """Return the approximate tokens of the definitions of tools; one without a definition is shown to no model."""
     parts, characters = ("name", "description", "input_schema"), 0
     for tool in tools.values():
         with suppress(Exception):  # code of the tool

@@ -396,7 +396,7 @@ def test_a_mistyped_key_is_refused_and_one_of_another_program_is_a_warning() -> 
 
 
 class Broken:
-    """A tool that has no description."""
+    """A tool without a description."""
 
     name = "broken"
 

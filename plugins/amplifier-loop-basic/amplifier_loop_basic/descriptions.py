@@ -1,4 +1,4 @@
-"""Describe tools to the model, and tell of those that cannot be described."""
+"""Describe tools to the model, and explain the faults of their descriptions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _encode: Callable[[object], str] = JSONEncoder(allow_nan=False, check_circular=F
 
 
 class NotDescribed(TypeError):
-    """An attribute of a tool is nothing that a request can carry."""
+    """An attribute of a tool has no place in a request."""
 
     def __init__(self, part: str, problem: str) -> None:
         super().__init__(problem)
@@ -27,7 +27,7 @@ class NotDescribed(TypeError):
 
 
 def describe_tool(name: str, schema: Any, description: Any) -> ToolSpec:
-    """Return the description of a tool. Raises `NotDescribed` for one that no request can carry."""
+    """Return the description of a tool. Raises `NotDescribed` for one without a place in a request."""
     if not (schema is None or isinstance(schema, Mapping)):
         given = type(schema).__name__
         raise NotDescribed("input_schema", f"its input_schema must be a mapping, a JSON Schema, not {given}")
@@ -59,7 +59,7 @@ def explain(error: Exception, tool: Tool) -> str:
 
 
 def _name_culprit(parameters: dict[str, Any], error: Exception) -> str:
-    """Return which value of a schema is not JSON; another kernel cannot name its place."""
+    """Return the name and the kind of the value without a JSON form; another kernel cannot name its place."""
     with suppress(ImportError):
         from amplifier_core.json_values import to_json
 

@@ -110,7 +110,7 @@ class BasicOrchestrator:
     def _describe(self, name: str, tool: Tool) -> ToolSpec | None:
         """Return the description of a tool for the model, made again only after a change.
 
-        A tool that cannot be described is not offered to the model, as a log tells once: its session goes on without.
+        A tool without a right description is not offered to the model, and the log says so once; its session goes on.
         """
         try:
             schema, description = getattr(tool, "input_schema", None), getattr(tool, "description", None)

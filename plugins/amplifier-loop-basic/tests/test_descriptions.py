@@ -1,4 +1,4 @@
-"""Test how tools are described to the model, and what is told of those that cannot be described."""
+"""Test the descriptions of tools for the model, and the warnings of wrong ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SCHEMA = {"type": "object"}
 
 
 class Plain:
-    """A tool whose description is asked of properties, as a new plugin has it."""
+    """A tool with properties for its description, as a new plugin has them."""
 
     name = "broken"
 
@@ -32,7 +32,7 @@ class Plain:
 
 
 class Raising(Plain):
-    """A tool whose schema cannot be asked for."""
+    """A tool with a failing property."""
 
     @property
     def input_schema(self) -> Any:

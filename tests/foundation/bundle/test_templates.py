@@ -41,7 +41,7 @@ def test_data_that_is_too_long_is_cut_and_the_cut_is_said() -> None:
 
 
 class Unread:
-    """A value that nobody may ask for its text."""
+    """A value without a text."""
 
     def __str__(self) -> str:
         raise AssertionError("it is behind the cut")
