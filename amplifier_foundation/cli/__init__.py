@@ -19,7 +19,7 @@ from amplifier_core.errors import AmplifierError, PluginError, PluginRefused
 
 from ..cli import exits
 from .advice import with_advice
-from .interrupting import interrupt
+from .interrupting import end_now, interrupt
 from .streams import wait_for_readers
 
 if TYPE_CHECKING:
@@ -245,11 +245,7 @@ def main(args: Sequence[str] | None = None) -> None:
         or (loops is not None and loops.left_tasks)
         or (preloading is not None and preloading.is_importing())
     ):
-        process_ends = sys.modules.get("amplifier_core.process_ends")
-        if process_ends is not None:
-            process_ends.run_process_ends()
-        sys.stderr.flush()
-        os._exit(code)
+        end_now(code)
     if loops is not None:
         loops.name_threads()
     sys.exit(code)

@@ -12,7 +12,7 @@ from types import coroutine
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from . import exits
-from .interrupting import interrupts_to_loop
+from .interrupting import interrupts_to_loop, naming_blocks
 from .streams import say_now
 
 if TYPE_CHECKING:
@@ -57,18 +57,19 @@ async def run_to_end(work: Coroutine[Any, Any, Result]) -> Result:
     from asyncio import get_running_loop
 
     get_running_loop().call_later(START, end_start)
-    try:
-        return await work
-    finally:
-        ends = sys.modules.get("amplifier_core.process_ends")
-        try:  # each step is made, also when Ctrl-C ends the one before
-            if ends is not None:
-                await ends.finish_endings()
+    with naming_blocks():
+        try:
+            return await work
         finally:
-            try:
-                await _end_tasks()
+            ends = sys.modules.get("amplifier_core.process_ends")
+            try:  # each step is made, also when Ctrl-C ends the one before
+                if ends is not None:
+                    await ends.finish_endings()
             finally:
-                await _end_pool()
+                try:
+                    await _end_tasks()
+                finally:
+                    await _end_pool()
 
 
 async def _end_tasks() -> None:

@@ -24,6 +24,8 @@ LOOK_EVERY = 0.5
 """Seconds."""
 MOST_CALLS = 12
 """Calls in a reported stack."""
+CALLERS = ("amplifier_core.", "amplifier_foundation.", "amplifier_loop_")
+"""What the names of those begin with that call tools and other modules."""
 
 
 @frozen
@@ -97,30 +99,46 @@ class _Watched:
         self._answered = True
 
 
-def stack_of(thread: int) -> str:
-    """Return the calls of a thread up to its event loop, the innermost first."""
+def stack_of(thread: int, *, of_module: bool = False) -> str:
+    """Return the calls of a thread up to its event loop, the innermost first.
+
+    `of_module` leaves out the callers of a tool or another module, as far as they are known.
+    """
     frame: FrameType | None = sys._current_frames().get(thread)
-    calls: list[str] = []
-    while frame is not None and frame.f_globals.get("__name__") != "asyncio.events" and len(calls) < MOST_CALLS:
-        calls.append(_describe_call(frame))
+    frames: list[FrameType] = []
+    while frame is not None and _module_of(frame) != "asyncio.events":
+        frames.append(frame)
         frame = frame.f_back
-    return " < ".join(calls)
+    return _describe_calls(frames, of_module)
 
 
 def stack_of_task(task: asyncio.Task[Any]) -> str:
     """Return the calls of a waiting task, the innermost first: `Task.get_stack` has the outermost alone."""
-    calls: list[str] = []
-    awaited: Any = task.get_coro()
+    return stack_of_coroutine(task.get_coro())
+
+
+def stack_of_coroutine(awaited: Any, *, of_module: bool = False) -> str:
+    """Return the calls of a waiting coroutine, the innermost first, as `stack_of` does."""
+    frames: list[FrameType] = []
     while awaited is not None:
         for prefix, awaits in (("cr", "cr_await"), ("gi", "gi_yieldfrom"), ("ag", "ag_await")):
             if (frame := getattr(awaited, f"{prefix}_frame", None)) is not None:
-                calls.append(_describe_call(frame))
+                frames.append(frame)
                 awaited = getattr(awaited, awaits)
                 break
         else:  # a step of an asynchronous generator does not tell whose it is
             awaited = next(filter(isasyncgen, gc.get_referents(awaited)), None)
-    return " < ".join(calls[: -MOST_CALLS - 1 : -1])
+    return _describe_calls(frames[::-1], of_module)
 
 
-def _describe_call(frame: FrameType) -> str:
-    return f"{frame.f_code.co_name} ({frame.f_code.co_filename}:{frame.f_lineno})"
+def _describe_calls(frames: list[FrameType], of_module: bool) -> str:
+    calls: list[str] = []
+    for frame in frames[:MOST_CALLS]:
+        if of_module and calls and _module_of(frame).startswith(CALLERS):
+            break
+        calls.append(f"{frame.f_code.co_name} ({frame.f_code.co_filename}:{frame.f_lineno})")
+    return " < ".join(calls)
+
+
+def _module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import queue
 import signal
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .. import exits
 from ..loops import run_to_end
 from .hearing import MainThread, WasSuspended, heard_at_once
-from .stopping import handler_of
+from .stopping import Interrupts
 from .terminal import own_terminal
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class Foreground:
         self._main_thread = MainThread()
         self._is_asking = False
         self._on_press: Callable[[int, object], None] | None = None
+        self._on_unheard: Callable[[int, object], None] | None = None
+        """Ends a program that is blocked, where `_on_press` is None."""
         self._on_return: Callable[[], object] | None = None
         self._has_ended = False
         """Whether the program has ended: its loop waits for what plugins have left running."""
@@ -67,10 +70,12 @@ class Foreground:
             self._jobs.put(None)
 
     async def _note_end(self, program: Coroutine[Any, Any, Result]) -> Result:
+        unheard = self._on_unheard = Interrupts(lambda: None, math.inf)
         try:
             return await program
         finally:
             self._has_ended = True
+            unheard.end()
 
     def _do(self, function: Callable[[], Any], outcome: Future[Any]) -> None:
         while True:
@@ -100,6 +105,8 @@ class Foreground:
             self._on_press(number, frame)
         elif self._has_ended:
             os._exit(exits.INTERRUPTED)
+        elif self._on_unheard is not None:
+            self._on_unheard(number, frame)
 
     def _on_continue(self, number: int, frame: object) -> None:
         if own_terminal() is None:  # it goes on in the background
@@ -125,10 +132,11 @@ class Foreground:
     @contextmanager
     def interrupts_to(self, press: Callable[[], None]) -> Iterator[None]:
         """Call `press` in the event loop for every Ctrl-C while the block runs, except at a question."""
-        self._on_press = handler_of(asyncio.get_running_loop(), press)
+        handler = self._on_press = Interrupts(press)
         try:
             yield
         finally:
+            handler.end()
             self._on_press = None
 
     @contextmanager

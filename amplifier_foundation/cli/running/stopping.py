@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from amplifier_core.cancellation import as_failure
 
 from ...documents.safe_text import plain
-from ..interrupting import interrupt
+from .. import exits
+from ..interrupting import BlockWatch, end_now, interrupt
+from ..streams import say_now
 from .terminal import own_terminal, tell
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ Result = TypeVar("Result")
 GRACE = 2.0
 """Seconds for a turn to end by itself after the second Ctrl-C."""
 PATIENCE = 4
-"""The press of Ctrl-C that ends the program, even if the turn hangs."""
+"""The press of Ctrl-C that ends the program, whatever hears the others."""
 
 
 class TurnCut(Exception):
@@ -67,7 +69,7 @@ class Stops:
         failure: BaseException | None = None
         try:
             async with asyncio.TaskGroup() as group:
-                stopper = group.create_task(self._stop(session, task))
+                stopper = group.create_task(self._stop(session, task, turn))
                 try:
                     return await self._drive(turn, task)
                 except (Exception, SystemExit) as error:  # the group would wrap it; a module has no say in our end
@@ -102,9 +104,11 @@ class Stops:
             except BaseException as error:
                 step = partial(turn.throw, error.with_traceback(None))  # its place is where the turn waits
 
-    async def _stop(self, session: AmplifierSession, task: asyncio.Task[Any]) -> None:
+    async def _stop(self, session: AmplifierSession, task: asyncio.Task[Any], turn: Coroutine[Any, Any, Any]) -> None:
+        """Stop the turn of `task` by steps, one for each press; end the process if the turn goes on after the last."""
         await self._presses.acquire()
-        tell(self._first, fg="yellow")
+        if self._presses.locked():  # else the next press was heard with it
+            tell(self._first, fg="yellow")
         self._approvals.give_up()
         await session.coordinator.request_cancel()
         await self._presses.acquire()
@@ -113,11 +117,25 @@ class Stops:
         self.at_once = True
         self._approvals.give_up()
         await session.coordinator.request_cancel(immediate=True)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(GRACE):
-                await self._presses.acquire()
+        is_last = await self._is_pressed()
+        if not self._presses.locked():  # the loop was blocked: the press and the end of the time were heard together
+            is_last = await self._presses.acquire()
         self._is_cut = True
         task.cancel()
+        if not await self._is_pressed() and not is_last:
+            where = _describe_wait(task, turn)
+            tell(f"the turn goes on although it was cancelled: {where}. Ctrl-C ends the program", fg="yellow")
+            await self._presses.acquire()
+        tell(f"amplifier: ended while the turn goes on: {_describe_wait(task, turn)}")
+        tell(f"amplifier: continue with: amplifier run --resume {session.session_id}")
+        end_now(exits.INTERRUPTED)
+
+    async def _is_pressed(self) -> bool:
+        """Wait for a press for `GRACE` seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE):
+                return await self._presses.acquire()
+        return False
 
 
 class Presses:
@@ -156,6 +174,14 @@ def _describe(running: Sequence[str]) -> str:
     return f": {plain(tools)} {'is' if len(running) == 1 else 'are'} cut off"
 
 
+def _describe_wait(task: asyncio.Task[Any], turn: Coroutine[Any, Any, Any]) -> str:
+    """Return where the cancelled `turn` of a task waits, or the tasks that it has begun."""
+    from ...spawning.stalls import stack_of_coroutine
+
+    within = [each.get_coro() for each in asyncio.all_tasks() - {task} if each.cancelling()]
+    return plain("; ".join(sorted(stack_of_coroutine(each, of_module=True) for each in within or [turn])))
+
+
 @contextmanager
 def interrupts_to(press: Callable[[], None]) -> Iterator[None]:
     """Call `press` in the running event loop for every Ctrl-C while the block runs.
@@ -168,10 +194,12 @@ def interrupts_to(press: Callable[[], None]) -> Iterator[None]:
     loop, before = asyncio.get_running_loop(), signal.getsignal(signal.SIGINT)
     # A signal just before the loop waits does not wake it; the wake-up of the loop's own handler does.
     loop.add_signal_handler(signal.SIGINT, lambda: None)
-    signal.signal(signal.SIGINT, handler_of(loop, press))
+    handler = Interrupts(press)
+    signal.signal(signal.SIGINT, handler)
     try:
         yield
     finally:
+        handler.end()
         loop.remove_signal_handler(signal.SIGINT)
         signal.signal(signal.SIGINT, before)
 
@@ -193,15 +221,34 @@ def returns_to(show: Callable[[], None]) -> Iterator[None]:
         loop.remove_signal_handler(signal.SIGCONT)
 
 
-def handler_of(loop: asyncio.AbstractEventLoop, press: Callable[[], None]) -> Callable[[int, object], None]:
-    """Return a signal handler for Ctrl-C: it calls `press`, and at press `PATIENCE` raises `KeyboardInterrupt`."""
-    presses = 0
+class Interrupts:
+    """The handler of Ctrl-C for the running event loop: calls `press` there.
 
-    def on_signal(number: int, frame: object) -> None:
-        nonlocal presses
-        presses += 1
-        if presses >= PATIENCE:
-            interrupt(number, frame)
-        loop.call_soon_threadsafe(press)
+    A call in its way is named for the person, and the next press raises `KeyboardInterrupt` in it, as does press
+    `patience`. If it goes on, or is in another thread, the process ends.
+    """
 
-    return on_signal
+    def __init__(self, press: Callable[[], None], patience: float = PATIENCE) -> None:
+        self._press = press
+        self._patience = patience
+        self._loop = asyncio.get_running_loop()
+        self._watch = BlockWatch(self._loop)
+        self._is_main = threading.current_thread() is threading.main_thread()
+        self._presses = 0
+        self._has_raised = False
+
+    def __call__(self, number: int, frame: object) -> None:
+        self._presses += 1
+        self._watch.begin()
+        self._loop.call_soon_threadsafe(self._press)
+        if not self._watch.is_blocked and self._presses < self._patience:
+            return
+        if self._has_raised or not self._is_main:
+            say_now("amplifier: interrupted")
+            end_now(exits.INTERRUPTED)
+        self._has_raised = True
+        interrupt(number, frame)
+
+    def end(self) -> None:
+        """Stop watching the loop."""
+        self._watch.end()

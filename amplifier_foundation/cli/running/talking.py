@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from amplifier_core.errors import AmplifierError, StoreError
+from amplifier_core.process_ends import at_process_end
 
 from ...background.tasks import run_beside
 from ...cli import exits
@@ -34,7 +36,7 @@ from .typing_ahead import TypedLines
 from .workers import open_chosen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from contextlib import AbstractContextManager
 
     from amplifier_core.plugins import Plugins
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 
     from ...spawning.conversation import Conversation
     from .panel import Panel
+
+Result = TypeVar("Result")
 
 PANEL = "conversation.panel"
 """The capability of a session that always has something to show, such as the work of other sessions."""
@@ -59,6 +63,7 @@ def talk(ctx: click.Context, wanted: Wanted) -> int:
     editor = LineEditor(make_private(data_home()) / "prompts", list(COMMANDS), remembered, ALIASES)
     foreground = Foreground()
     talk = Talk(ctx, foreground, editor)
+    at_process_end(talk.close)
     try:
         with called_before_end(talk.close):
             return foreground.run(talk.run(wanted))
@@ -108,7 +113,9 @@ class Talk:
     async def _converse(self, chosen: Chosen, wanted: Wanted, store: SessionStore, plugins: Plugins) -> Chosen | None:
         """Converse in one session; return the next one, None at the end."""
         approvals = Approvals(own_terminal(), self._view.pause, self._typed.leave)
-        async with open_chosen(self._ctx, chosen, store, plugins, wanted, approvals) as (conversation, workers):
+        async with AsyncExitStack() as stack:
+            opening = stack.enter_async_context(open_chosen(self._ctx, chosen, store, plugins, wanted, approvals))
+            conversation, workers = await self._unless_pressed(opening)
             end_start()
             self._watch.attach(conversation.session)
             approvals.attach(conversation.session, conversation.record.name)
@@ -257,6 +264,24 @@ class Talk:
                 self._view.show_typed(text, "the turn takes it in" if is_taken else "the next turn takes it in")
 
         return self._typed.hear(take)
+
+    async def _unless_pressed(self, opening: Awaitable[Result]) -> Result:
+        """Return what comes of `opening`. Raises `click.Abort` when Ctrl-C stops it."""
+        task, is_pressed = asyncio.current_task(), False
+        assert task is not None  # a running coroutine has a task
+
+        def stop() -> None:
+            nonlocal is_pressed
+            is_pressed = True
+            task.cancel()
+
+        try:
+            with self._foreground.interrupts_to(stop):
+                return await opening
+        except asyncio.CancelledError:
+            if not is_pressed:
+                raise
+            raise click.Abort from None
 
     async def _greet(self, conversation: Conversation) -> None:
         if self._quiet:
