@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
+import os
+import sys
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from amplifier_core.entry_points import find_entry_points
@@ -27,19 +29,21 @@ LOOK_EVERY = 60.0
 
 @asynccontextmanager
 async def looking_at_packages(clock: Clock, report: Callable[[str], None]) -> AsyncIterator[None]:
-    """Compare the installed packages with those of now each minute, while the block runs.
+    """Compare the installed packages, and their imported files, with those of now each minute, while the block runs.
 
     `report` gets what has changed after each look, '' for nothing. Packages without entry points of ours are not seen.
+    A file counts as it was at the first look after its import.
     """
     async with run_beside(_look_regularly(_versions(), clock, report), "packages"):
         yield
 
 
 async def _look_regularly(begun: Mapping[str, str], clock: Clock, report: Callable[[str], None]) -> None:
+    imported = _stamp_files()
     while True:
         await clock.sleep(LOOK_EVERY)
         try:
-            now = await asyncio.to_thread(_versions)
+            now, files = await asyncio.to_thread(_versions), await asyncio.to_thread(_stamp_files)
         except (OSError, RuntimeError) as error:
             logger.warning("the installed packages could not be looked at: %s", error)
             continue
@@ -48,8 +52,26 @@ async def _look_regularly(begun: Mapping[str, str], clock: Clock, report: Callab
             for name, version in sorted(begun.items())
             if now.get(name) != version
         ]
+        imported = {**files, **imported}
+        edited = {name: path for (name, path), stamp in sorted(files.items()) if stamp != imported[name, path]}
+        kept = sorted(begun.items() & now.items())
+        changes += [f"{name} {version} has an edited {edited[name]}" for name, version in kept if name in edited]
         report(f"packages changed since this process began: {', '.join(changes)}. Restart it" if changes else "")
 
 
 def _versions() -> dict[str, str]:
     return {entry.dist.name: entry.dist.version for group in GROUPS for entry in find_entry_points(group)}
+
+
+def _stamp_files() -> dict[tuple[str, str], tuple[int, int]]:
+    """Return the time of change and the size of each file of an imported module, by its package and its path."""
+    entries = (entry for group in GROUPS for entry in find_entry_points(group))
+    owners = {entry.module.partition(".")[0]: entry.dist.name for entry in entries}
+    files: dict[tuple[str, str], tuple[int, int]] = {}
+    for name, module in sys.modules.copy().items():
+        path = getattr(module, "__file__", None)
+        if isinstance(path, str) and (owner := owners.get(name.partition(".")[0])) is not None:
+            with suppress(OSError):  # it is in an archive, or is gone
+                found = os.stat(path)  # noqa: PTH116 - it is a string
+                files[owner, path] = found.st_mtime_ns, found.st_size
+    return files

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import shutil
 import sys
 import threading
@@ -50,6 +51,32 @@ async def test_a_package_that_is_upgraded_or_removed_is_told_until_it_is_back(
         install(tmp_path, "weather", "1.0")
         install(tmp_path, "rain", "1.0")
         assert await look(clock, reported) == ""
+
+
+async def test_an_edited_file_of_an_imported_module_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    install(tmp_path, "fog", "1.0")
+    (tmp_path / "fog").mkdir()
+    early, late, unused = (tmp_path / "fog" / f"{name}.py" for name in ("early", "late", "unused"))
+    for path in (early, late, unused):
+        path.write_text("text = 'old'\n")
+    clock, reported = VirtualClock(), list[str]()
+    try:
+        importlib.import_module("fog.early")
+        async with looking_at_packages(clock, reported.append):
+            await clock.until_sleeping()
+            unused.write_text("text = 'edited'\n")
+            importlib.import_module("fog.late")
+            assert await look(clock, reported) == ""
+            for path in (early, late):
+                path.write_text("text = 'edited'\n")
+                text = f"packages changed since this process began: fog 1.0 has an edited {path}. Restart it"
+                assert await look(clock, reported) == text
+            shutil.rmtree(tmp_path / "fog-1.0.dist-info")
+            assert (await look(clock, reported)).endswith("began: fog 1.0 is gone. Restart it")
+    finally:
+        for name in ("fog", "fog.early", "fog.late"):
+            sys.modules.pop(name, None)
 
 
 async def test_a_look_that_fails_is_not_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
