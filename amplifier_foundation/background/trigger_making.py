@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.eager import Waiting, start
+from amplifier_core.eager import Waiting, is_awaitable, start
 from amplifier_core.errors import AmplifierError, TriggerConfigError, TriggerError, UnknownName
 from amplifier_core.mounting import MOUNT_TIME_LIMIT
 from amplifier_core.raised import describe_raised
@@ -20,7 +20,7 @@ from .hosts.sharing import alone
 from .keys import key_on_host
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from amplifier_core.loader import ModuleLoader
     from amplifier_core.plugins import Plugins
@@ -138,13 +138,23 @@ async def _mount_trigger(
     return triggers[0]
 
 
-async def stop_trigger(trigger: TriggerSource) -> None:
-    """Stop a trigger, if it has a `stop`; a failing or hanging one is logged and left."""
-    name = type(trigger).__name__
+def call_method(trigger: TriggerSource, name: str) -> Awaitable[object]:
+    """Call an `async def` method of a trigger. Raises `TypeError` for a plain function."""
+    work = getattr(trigger, name)()
+    if not is_awaitable(work):
+        raise TypeError(f"its {name} returns {type(work).__name__}: write `async def {name}`")
+    return cast("Awaitable[object]", work)
+
+
+async def stop_trigger(trigger: TriggerSource, name: str) -> bool:
+    """Stop a trigger, if it has a `stop`; a failing or hanging one is logged by its name. Return whether it stopped."""
     if not hasattr(trigger, "stop"):
-        return
+        return True
     try:
-        if isinstance(stopping := start(trigger.stop()), Waiting):
+        if isinstance(stopping := start(call_method(trigger, "stop")), Waiting):
             await finish(stopping, STOP_TIME_LIMIT, "its stop", f"trigger {name}")
     except Exception as error:
-        logger.warning("trigger %s did not stop: %s: %s", name, type(error).__name__, error)
+        text = str(error) if isinstance(error, TimeoutError) else describe_raised(error)
+        logger.warning("trigger %s did not stop: %s", name, text)
+        return False
+    return True

@@ -24,7 +24,7 @@ from .accepting import accept
 from .keys import key_on_host
 from .tasks import first_cause, run_apart
 from .trigger_errors import emit_trigger_error
-from .trigger_making import is_local, make_trigger, open_stream, stop_trigger, take_over_state, url_of
+from .trigger_making import call_method, is_local, make_trigger, open_stream, stop_trigger, take_over_state, url_of
 from .yielded import check_event, require_json
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class Watch:
     _is_held: bool = False
     _trigger: TriggerSource | None = None
     _prepared: TriggerSource | None = None
+    _stopping: TriggerSource | None = None
     _run: object = field(default_factory=object)
     """Another one for each watch: what an earlier one still yields, saves or reports does not count."""
 
@@ -208,7 +209,7 @@ class Watch:
             finally:
                 announcing.cancel()
                 self._forget_trigger(run)
-                await stop_trigger(trigger)
+                await self._stop_trigger(trigger)
                 with suppress(AttributeError):
                     await stream.aclose()  # type: ignore[attr-defined]  # generators have it, other iterators need not
         if not self._is_ending:
@@ -292,10 +293,9 @@ class Watch:
     async def _stand_by(self) -> None:
         try:
             trigger = await self._make_trigger()
-            stand_by = getattr(trigger, "stand_by", None)
-            if stand_by is not None:
+            if hasattr(trigger, "stand_by"):
                 self._trigger = trigger
-                await stand_by()
+                await call_method(trigger, "stand_by")
         except Exception as error:
             logger.warning("trigger %s cannot say that it is stopped: %s", self.name, error)
 
@@ -328,19 +328,24 @@ class Watch:
 
     async def stop(self) -> None:
         """Stop the trigger; cancel it if it goes on. `run` gives up one that still does."""
-        self.stopping = True
-        watching = self._trigger is not None
-        if self._trigger is not None:
-            await stop_trigger(self._trigger)
+        self.stopping, trigger = True, self._trigger
+        if trigger is not None:
+            await self._stop_trigger(trigger)
         if self.task is not None:
-            if watching:
+            if trigger is not None:
                 await asyncio.wait({self.task}, timeout=ENDING)
             self.task.cancel()
             await asyncio.wait({self.task}, timeout=ENDING)
 
+    async def _stop_trigger(self, trigger: TriggerSource) -> None:
+        """Stop a trigger; while its `stop` runs, and after it has failed, another call does nothing."""
+        if trigger is not self._stopping:
+            self._stopping = trigger
+            if await stop_trigger(trigger, self.name):
+                self._stopping = None
+
     async def _announce(self, trigger: TriggerSource, run: object) -> None:
-        ready = getattr(trigger, "ready", None)
-        await (ready() if ready is not None else asyncio.sleep(0))
+        await (call_method(trigger, "ready") if hasattr(trigger, "ready") else asyncio.sleep(0))
         self._require_current(run)
         self._is_ready = self._has_worked = True
         self.engine.clear_problem(self.background, self.name)

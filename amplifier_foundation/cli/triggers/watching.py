@@ -186,15 +186,16 @@ class Watched:
                         break
             finally:
                 announcing.cancel()
-                await stop_trigger(source)
+                await stop_trigger(source, declared.key)
                 with suppress(AttributeError):
                     await stream.aclose()  # type: ignore[attr-defined]  # generators have it, other iterators may not
-        for _, each in self.sources if self.show.all else ():
-            await stop_trigger(each)
+        for other, each in self.sources if self.show.all else ():
+            await stop_trigger(each, other.key)
 
     async def _announce(self, declared: Declared, source: TriggerSource) -> None:
-        ready = getattr(source, "ready", None)
-        await (ready() if ready is not None else asyncio.sleep(0))
+        from ...background.trigger_making import call_method
+
+        await (call_method(source, "ready") if hasattr(source, "ready") else asyncio.sleep(0))
         self._say_armed(declared)
 
     def _say_armed(self, declared: Declared) -> None:

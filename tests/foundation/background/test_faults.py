@@ -248,6 +248,8 @@ class Stubborn:
 
     def configure(self, config: Mapping[str, Any]) -> None:
         self.fault = config.get("fault")
+        if (name := config.get("plain")) is not None:
+            setattr(self, name, lambda: None)
 
     async def ready(self) -> None:
         if self.fault == "late":
@@ -276,7 +278,7 @@ class Stubborn:
 
 
 @pytest.fixture
-def stubborn(plugins: Plugins) -> Callable[[str], dict[str, Any]]:
+def stubborn(plugins: Plugins) -> Callable[..., dict[str, Any]]:
     """Return the fields of a background session whose trigger has a fault."""
     Stubborn.release, Stubborn.made = asyncio.Event(), []
 
@@ -286,12 +288,16 @@ def stubborn(plugins: Plugins) -> Callable[[str], dict[str, Any]]:
             register("trigger-stubborn", Stubborn)
 
     plugins.register(Offers(), "stubborn")
-    return lambda fault: {"triggers": [{"module": "trigger-stubborn", "config": {"fault": fault}}]}
+
+    def fields(fault: str, **config: str) -> dict[str, Any]:
+        return {"triggers": [{"module": "trigger-stubborn", "config": {"fault": fault, **config}}]}
+
+    return fields
 
 
 async def test_a_trigger_that_is_not_armed_in_time_is_named_until_it_is(
     open_bench: OpenBench,
-    stubborn: Callable[[str], dict[str, Any]],
+    stubborn: Callable[..., dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -311,7 +317,7 @@ async def test_a_trigger_that_is_not_armed_in_time_is_named_until_it_is(
 
 
 async def test_a_trigger_that_cannot_be_armed_is_tried_again(
-    open_bench: OpenBench, stubborn: Callable[[str], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    open_bench: OpenBench, stubborn: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_bench() as bench:
         monkeypatch.setattr(watch_module, "ENDING", 0.01)
@@ -322,11 +328,20 @@ async def test_a_trigger_that_cannot_be_armed_is_tried_again(
         assert re.fullmatch(rf"OSError: no such device \({re.escape(__file__)}:\d+\)", row["reason"])
 
 
-@pytest.mark.parametrize("fault", ["hangs", "raises", "ignores"])
-async def test_a_trigger_that_does_not_stop_is_left_behind_and_told(
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("hangs", ["its stop took longer than 0.01 s"]),
+        ("raises", [rf"OSError: it cannot be stopped \({re.escape(__file__)}:\d+\)"]),
+        ("plain", ["TypeError: its stop returns NoneType: write `async def stop`"]),
+        ("ignores", []),
+    ],
+)
+async def test_a_trigger_that_does_not_stop_is_left_behind_and_told_once_with_its_name(
     fault: str,
+    told: list[str],
     open_bench: OpenBench,
-    stubborn: Callable[[str], dict[str, Any]],
+    stubborn: Callable[..., dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -334,15 +349,28 @@ async def test_a_trigger_that_does_not_stop_is_left_behind_and_told(
     monkeypatch.setattr(watch_module, "ENDING", 0.01)
     tasks = asyncio.all_tasks()
     async with open_bench() as bench:
-        session_id = await bench.start(**stubborn(fault))
+        session_id = await bench.start(**stubborn(fault, **({"plain": "stop"} if fault == "plain" else {})))
         assert await bench.manager.stop(session_id)
         assert asyncio.all_tasks() == tasks
-    assert ("trigger Stubborn did not stop" in caplog.text) is (fault != "ignores")
+    lines = [message for message in caplog.messages if "did not stop" in message]
+    assert len(lines) == len(told)
+    for pattern, line in zip(told, lines, strict=True):
+        assert re.fullmatch(rf"trigger family/queue/trigger-stubborn#1 did not stop: {pattern}", line)
+
+
+async def test_a_trigger_whose_ready_is_no_coroutine_is_told_how_to_write_it(
+    open_bench: OpenBench, stubborn: Callable[..., dict[str, Any]]
+) -> None:
+    async with open_bench() as bench:
+        session_id = await bench.start(**stubborn("", plain="ready"))
+        await bench.until("trigger_failed")
+        reason = bench.manager.get_status(session_id)["reason"]
+        assert reason == "TypeError: its ready returns NoneType: write `async def ready`"
 
 
 async def test_a_trigger_that_swallows_its_cancellation_is_given_up_and_its_later_events_do_not_count(
     open_bench: OpenBench,
-    stubborn: Callable[[str], dict[str, Any]],
+    stubborn: Callable[..., dict[str, Any]],
     make_bundle: Callable[..., PreparedBundle],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -372,7 +400,7 @@ async def test_a_trigger_that_swallows_its_cancellation_is_given_up_and_its_late
 
 async def test_a_trigger_that_swallows_every_cancellation_holds_up_no_end(
     open_bench: OpenBench,
-    stubborn: Callable[[str], dict[str, Any]],
+    stubborn: Callable[..., dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(watch_module, "ENDING", 0.01)
@@ -388,7 +416,7 @@ async def test_a_trigger_that_swallows_every_cancellation_holds_up_no_end(
 
 
 async def test_a_stopped_trigger_whose_stand_by_swallows_its_cancellation_is_given_up(
-    open_bench: OpenBench, stubborn: Callable[[str], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    open_bench: OpenBench, stubborn: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_module, "ENDING", 0.01)
     monkeypatch.setattr(watch_module, "CLEANUP", 0.01)
@@ -413,7 +441,7 @@ async def test_a_stopped_trigger_whose_stand_by_swallows_its_cancellation_is_giv
 
 
 async def test_a_trigger_that_yields_what_is_no_event_is_told_so(
-    open_bench: OpenBench, stubborn: Callable[[str], dict[str, Any]]
+    open_bench: OpenBench, stubborn: Callable[..., dict[str, Any]]
 ) -> None:
     async with open_bench() as bench:
         session_id = await bench.start(**stubborn("wrong"), max_restarts=0)
