@@ -11,6 +11,8 @@ from functools import partial, wraps
 from types import coroutine
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from amplifier_core.errors import PluginError
+
 from . import exits
 from .interrupting import interrupts_to_loop, naming_blocks
 from .streams import say_now
@@ -33,6 +35,13 @@ GIVE_UP_AFTER = 10.0
 """Seconds for a task to end after its cancellation."""
 POOL_ENDS_WITHIN = 1.0
 """Seconds for the threads of a loop's pool to end before the loop is closed."""
+LOOP_STOPPED = "Event loop stopped before Future completed."
+"""The words of asyncio."""
+CANCELLED = (
+    "a trigger, hook or tool has cancelled the work of the program, as `asyncio.all_tasks()` has it, too: "
+    "a module may cancel its own tasks alone"
+)
+STOPPED = "a trigger, hook or tool has stopped the event loop of the program (`loop.stop()`), which a module may not do"
 left_tasks: set[asyncio.Task[Any]] = set()
 """Tasks that were given up: only the end of the process ends them."""
 
@@ -45,11 +54,21 @@ def end_start() -> None:
 
 
 def run_async(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine to its end, and let the processes of its sessions end."""
+    """Run a coroutine to its end, and let the processes of its sessions end.
+
+    Raises its errors, and `PluginError` where code of a plugin or tool has ended its loop or its task.
+    """
     import asyncio
 
     with interrupts_to_loop():
-        return asyncio.run(run_to_end(work))
+        try:
+            return asyncio.run(run_to_end(work))
+        except asyncio.CancelledError as error:
+            raise PluginError(CANCELLED) from error
+        except RuntimeError as error:
+            if str(error) == LOOP_STOPPED:
+                raise PluginError(STOPPED) from error
+            raise
 
 
 async def run_to_end(work: Coroutine[Any, Any, Result]) -> Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -151,3 +152,41 @@ def test_the_text_of_an_error_does_not_steer_the_terminal(option: str, project: 
 def test_a_print_for_a_person_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     tell("amplifier: \x1b[2Jowned")
     assert capsys.readouterr().err == "amplifier: �[2Jowned\n"
+
+
+TRIGGER = """
+import asyncio
+
+
+class Rash:
+    async def watch(self):
+        WHAT
+        await asyncio.Event().wait()
+        yield
+
+
+async def mount(coordinator, config):
+    await coordinator.mount("trigger", Rash())
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("[each.cancel() for each in asyncio.all_tasks()]", "has cancelled the work of the program"),
+        ("asyncio.get_running_loop().stop()", "has stopped the event loop of the program"),
+    ],
+)
+def test_a_trigger_that_ends_the_work_of_the_program_is_told_in_one_line(
+    what: str, told: str, home: Path, project: Path, tmp_path: Path
+) -> None:
+    package = tmp_path / "all" / "amplifier-module-trigger-rash" / "amplifier_module_trigger_rash"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(TRIGGER.replace("WHAT", what), encoding="utf-8")
+    playbook = "providers: [{module: provider-playbook, config: {otherwise: {say: hello}}}]"
+    declared = "background_sessions: [{name: w, triggers: [{module: trigger-rash}]}]"
+    (project / "bundle.md").write_text(f"---\nbundle: {{name: b}}\n{playbook}\n{declared}\n---\n", encoding="utf-8")
+    done = forks.run(["-q", "up"], env={**os.environ, "AMPLIFIER_MODULES": str(tmp_path / "all")})
+    assert done.returncode == exits.FAILED
+    assert done.stderr.count("\n") == 1
+    assert f"amplifier: a trigger, hook or tool {told}" in done.stderr

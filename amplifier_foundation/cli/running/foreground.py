@@ -14,7 +14,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import exits
-from ..loops import run_to_end
+from ..loops import run_async
 from .hearing import MainThread, WasSuspended, heard_at_once
 from .stopping import Interrupts
 from .terminal import own_terminal
@@ -63,7 +63,7 @@ class Foreground:
 
     def _live(self, program: Coroutine[Any, Any, Result], outcome: Future[Result]) -> None:
         try:
-            outcome.set_result(asyncio.run(run_to_end(self._note_end(program))))
+            outcome.set_result(run_async(self._note_end(program)))
         except BaseException as error:
             outcome.set_exception(error)
         finally:
