@@ -143,6 +143,15 @@ class AttemptEnd:
         await self._put_back(f"{POSTPONED}{reason}", due, counted=False)
         self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=due)
 
+    async def wait_with_queue(self, cause: str) -> None:
+        """Put the delivery back in its place until the cause is over: its whole queue waits. Tell each cause once."""
+        is_told, self.background.blocked = self.background.blocked == cause, cause
+        self.background.postponed.add(self.delivery.delivery_id)
+        reason = redact_text(cause)
+        await self._put_back(f"{POSTPONED}{reason}", self.delivery.available_at, counted=False)
+        if not is_told:
+            self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=None)
+
     async def fail(
         self,
         reason: str,
@@ -178,6 +187,7 @@ class AttemptEnd:
         noted = f"{POSTPONED}{reason}" if is_out and needs_person else reason  # the next start may have a key
         await self._put_back(noted, due, counted=counted, session=changes)
         if is_out:
+            self.background.places[self.delivery.delivery_id] = self.delivery.available_at
             self.background.outage.add(self.delivery.delivery_id, self.engine.clock, delay, needs_person=needs_person)
             until = max(due, self.background.outage.due or due)  # another failure may ask for a longer pause
             self.engine.report_problem(self.background, PROVIDER, "degraded", reason, until)
@@ -204,6 +214,7 @@ class AttemptEnd:
         changes = self._find_changes(spawn, outcome)
         await self._put_back(f"{POSTPONED}{reason}", until, counted=False, session=changes)
         if self.background.allowance.hold(denial):
+            self.background.places[self.delivery.delivery_id] = self.delivery.available_at
             self.engine.report_problem(self.background, BUDGET, "degraded", reason, until)
         self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=until)
 

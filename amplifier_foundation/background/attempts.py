@@ -48,6 +48,10 @@ FOLDER = "working folder"
 """The component that has a problem while the folder of the project is gone: moved, or not mounted."""
 
 
+class QueueBlocked(AmplifierError):
+    """No event of the background session can be handled for now: all wait, in their order."""
+
+
 def make_inbox(engine: Engine, background: BackgroundSessionState, delivery: Delivery) -> ApprovalInbox:
     """Return the approval system of the delivery's sessions."""
     lifetime = min(background.config.approval_timeout or DAY, LONGEST_WAIT)
@@ -60,13 +64,11 @@ async def prepare_attempt(
 ) -> Spawn:
     """Return the prepared spawn of the delivery's session. Raises the errors of `prepare_spawn`.
 
-    Raises `SpawnRefused` when its folder is gone, or code of its bundle has changed and nobody trusts it: the delivery
-    waits for that. Raises `WorkNotWanted` for work that others do, or have settled.
+    Raises those of `check_queue`, `SpawnRefused` while another process talks in its session, and `WorkNotWanted` for
+    work that others do, or have settled.
     """
     config, parent, prepared = background.config, engine.parent, background.prepared
-    _check_folder(engine, background)
-    _check_code(engine, background)
-    _refresh_permissions(engine)
+    check_queue(engine, background)
     if delivery.epoch > 1 and (process := holder_of(str(delivery.session_id))) is not None:
         raise SpawnRefused(parent.session_id, f"process {process} talks in session '{delivery.session_id}'")
     event = await background.tracking.begin(delivery)
@@ -115,18 +117,28 @@ async def prepare_attempt(
     return spawn
 
 
+def check_queue(engine: Engine, background: BackgroundSessionState) -> None:
+    """Raise `QueueBlocked` while the folder is gone, the code is not as it was trusted, or permissions are unreadable.
+
+    The status shows the first two.
+    """
+    _check_folder(engine, background)
+    _check_code(engine, background)
+    _refresh_permissions(engine)
+
+
 def _check_folder(engine: Engine, background: BackgroundSessionState) -> None:
-    """Raise `SpawnRefused` while the folder is gone, and show it in the status: its tools would find nothing there."""
+    """Raise `QueueBlocked` while the folder is gone, and show it in the status: its tools would find nothing there."""
     folder = Path(background.project)
     if folder.is_absolute() and not folder.is_dir():
         reason = f"the folder {folder} is gone. Bring it back: its events wait for it, and for no other place"
         engine.report_problem(background, FOLDER, "degraded", reason)
-        raise SpawnRefused(engine.parent.session_id, reason)
+        raise QueueBlocked(reason)
     engine.clear_problem(background, FOLDER)
 
 
 def _check_code(engine: Engine, background: BackgroundSessionState) -> None:
-    """Raise `SpawnRefused` for code that is not as it was trusted, and show it in the status."""
+    """Raise `QueueBlocked` for code that is not as it was trusted, and show it in the status."""
     bundle = background.prepared.bundle
     if bundle.guard is None:
         return
@@ -137,19 +149,19 @@ def _check_code(engine: Engine, background: BackgroundSessionState) -> None:
             bundle.guard.check_code(Path(script))
     except (NotTrusted, TrustUnreadable) as error:
         engine.report_problem(background, CODE, "degraded", str(error))
-        raise SpawnRefused(engine.parent.session_id, str(error)) from error
+        raise QueueBlocked(str(error)) from error
     engine.clear_problem(background, CODE)
 
 
 def _refresh_permissions(engine: Engine) -> None:
-    """Take over changed permissions of the settings. Raises `SpawnRefused` for unreadable ones."""
+    """Take over changed permissions of the settings. Raises `QueueBlocked` for unreadable ones."""
     gate = engine.parent.coordinator.permissions
     if gate is None or gate.policy.refresh is None:
         return
     try:
         gate.policy = gate.policy.refresh() or gate.policy
     except AmplifierError as error:
-        raise SpawnRefused(engine.parent.session_id, f"the permissions cannot be read: {error}") from error
+        raise QueueBlocked(f"the permissions cannot be read: {error}") from error
 
 
 def _make_tree(engine: Engine, background: BackgroundSessionState, delivery: Delivery) -> Tree:

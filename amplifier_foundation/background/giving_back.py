@@ -39,11 +39,18 @@ def is_postponed(delivery: Delivery) -> bool:
     return delivery.state == "pending" and (reason.startswith(POSTPONED) or _SPENT in reason)
 
 
+def waits_with_queue(delivery: Delivery) -> bool:
+    """Return whether a postponed delivery waits in its place for the same as its whole queue."""
+    return is_postponed(delivery) and delivery.available_at <= delivery.updated
+
+
 async def resume_postponed(store: DurableStore, project: str, queue: str, now: datetime) -> set[str]:
     """Make postponed deliveries due: what they wait for may have changed, and postpones them again if not.
 
-    Return the ids of those that the store cannot make due before their time.
+    They are tried in the order in which they were accepted. Return the ids of those that the store cannot make due
+    before their time.
     """
     waiting = await store.deliveries(project=project, queue=queue, state="pending", limit=MOST_POSTPONED)
-    postponed = [each for each in waiting if is_postponed(each) and each.available_at > now]
-    return {each.delivery_id for each in postponed if not await make_due(store, each.delivery_id, now)}
+    put_back = [each for each in waiting if is_postponed(each) and each.available_at > each.created]
+    as_before = [each for each in put_back if not await make_due(store, each.delivery_id, min(each.created, now))]
+    return {each.delivery_id for each in as_before if each.available_at > now}

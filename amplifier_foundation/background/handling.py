@@ -14,7 +14,7 @@ from ..sessions.failures import describe_failure
 from ..sessions.recording import shield_to_completion
 from ..spawning.life import record_changes, run_spawn
 from .attempt_ends import AttemptEnd
-from .attempts import make_inbox, prepare_attempt
+from .attempts import QueueBlocked, make_inbox, prepare_attempt
 from .tracking import WorkNotWanted
 
 if TYPE_CHECKING:
@@ -56,6 +56,9 @@ async def _try_once(
         spawn = await prepare_attempt(engine, background, delivery, approvals)
     except StoreUnavailable:
         raise
+    except QueueBlocked as blocked:
+        await end.wait_with_queue(str(blocked))
+        return
     except RefusalError as refusal:
         await end.postpone(refusal)
         return

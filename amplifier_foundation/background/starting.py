@@ -134,7 +134,7 @@ async def has_work(engine: Engine, background: BackgroundSessionState) -> bool:
     """Return whether an event is at work here, or waits and is not postponed, nor for another host or a key."""
     if background.running:
         return True
-    if background.outage.needs_person:
+    if background.outage.needs_person or background.blocked:
         return False
     place, host = (background.project, background.queue), engine.member.host if engine.member is not None else None
     limit = len(background.postponed) + 1 if host is None else 10_000

@@ -164,6 +164,10 @@ class BackgroundSessionState:
     """Held from the look at the throttle until the claim: two workers never take one place."""
     postponed: set[str] = field(default_factory=set)
     """Ids of deliveries postponed by a plugin, until the next claim."""
+    blocked: str = ""
+    """Why all events wait: the text of a `QueueBlocked`."""
+    places: dict[str, datetime] = field(default_factory=dict)
+    """Earlier due times by delivery id, of those put back by an outage, a spent budget or a failed store."""
     outage: Outage = field(default_factory=Outage)
     """The failures of its providers since the last answer."""
     allowance: Allowance = field(default_factory=Allowance)

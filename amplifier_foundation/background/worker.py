@@ -28,6 +28,9 @@ Invariants. The workers keep them, and the store enforces the first three:
 * Attempts. A claim counts one; `nack(counted=False)` takes it back. Interruptions, postponements, outages of a
   provider, missing and refused keys, spent daily budgets, waits for approval and failures of the store are no attempts:
   a process tells of claims that others took over before it could give them back (`Member.lost`).
+* Places. A queue handles its deliveries in the order of their acceptance. A wait of the whole queue, as for its folder,
+  a provider or a budget, leaves each in its place. A failed attempt, or a refusal by a plugin, puts one behind those
+  due before, unless they have its key.
 * Approvals. A question is stored before its delivery is put back; an answer or its expiry makes that due (`approvals`).
 """
 
@@ -36,7 +39,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import nullcontext, suppress
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -47,7 +50,7 @@ from amplifier_core.ids import new_session_id
 
 from ..sessions.recording import shield_to_completion
 from .budgets import BUDGET
-from .giving_back import give_back
+from .giving_back import give_back, make_due
 from .renewing import Renewing
 from .state import Running
 from .tasks import first_cause, see_through
@@ -67,6 +70,8 @@ BOUNDED_LOOK = 1.0
 """Seconds between two looks of an idle worker at a queue with bounds that count on all hosts."""
 LONGEST_PAUSE = 60.0
 """Seconds until sessions begin again, at the most, after a store could not take what others did."""
+PATIENCE = 3
+"""Failures of the provider or the store in a row after which another event is tried first."""
 STORE = "store"
 """The component with the problem when the store cannot be used."""
 
@@ -110,9 +115,13 @@ class Worker:
         if self.background.paused or self.engine.held_by or left > 0 or is_draining:
             await self._rest(now, left)
             return None
+        if self.background.blocked and self._is_blocked():
+            await self._rest(now, self.engine.poll)
+            return None
         if held is not None:
             self.background.allowance.until = None
             self.engine.clear_problem(self.background, BUDGET)
+        await self._restore_places()
         unstored, throttle = self.background.unstored, self.background.throttle if self.engine.member is None else None
         further = unstored.begin(clock)
         async with self.background.claiming if throttle is not None else nullcontext():
@@ -123,7 +132,8 @@ class Worker:
                 throttle.add()
         if delivery is not None:
             self.background.wake.set()  # another one may be due for another worker
-            return delivery
+            place = self.background.places.pop(delivery.delivery_id, delivery.available_at)
+            return replace(delivery, available_at=place)
         if unstored.until == further:  # nobody tries
             unstored.until = None
         due = await self.engine.store.next_due(self.background.project, self.background.queue, now=now)
@@ -132,6 +142,31 @@ class Worker:
             held_back = BOUNDED_LOOK
         await self._rest(now, held_back, due)
         return None
+
+    def _is_blocked(self) -> bool:
+        """Return whether all events still wait for the same cause; the next attempt tells another one."""
+        from .attempts import QueueBlocked, check_queue
+
+        try:
+            check_queue(self.engine, self.background)
+        except QueueBlocked as blocked:
+            if str(blocked) == self.background.blocked:
+                return True
+        self.background.blocked = ""
+        return False
+
+    async def _restore_places(self) -> None:
+        """Make deliveries due in their places after a wait of the whole queue.
+
+        After each third failure in a row, the last one to fail lets others go first: it may be the only one to fail.
+        """
+        places, now = self.background.places, self.engine.clock.now()
+        failures = self.background.outage.failures + self.background.unstored.failures
+        yielding = next(reversed(places), None) if failures and failures % PATIENCE == 0 else None
+        for delivery_id, due in list(places.items()):
+            if delivery_id != yielding:
+                await make_due(self.engine.store, delivery_id, min(due, now))
+                places.pop(delivery_id, None)
 
     async def _rest(self, since: datetime, throttled: float = 0.0, due: datetime | None = None) -> None:
         """Wait for new work, until the next look, the end of the throttle or the next due delivery.
@@ -239,4 +274,5 @@ class Worker:
             except StoreUnavailable as error:
                 problem = str(error)
             else:
+                self.background.places[delivery.delivery_id] = delivery.available_at
                 return

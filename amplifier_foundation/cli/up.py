@@ -324,9 +324,10 @@ async def read_end(running: Sequence[Up], store: DurableStore, is_well: bool) ->
     at_work = [(project, row["queue"]) for project, row in rows if row["status"] not in ("paused", "stopped")]
     found = [row for place in at_work if (row := await read_postponed(store, *place))["postponed"]]
     if found:
-        count, until = sum(row["postponed"] for row in found), min(row["postponed_until"] for row in found)
-        text = "1 event waits" if count == 1 else f"{count} events wait, the first one"
-        tell(f"amplifier: {text} until {timestamp(until)}, for the next start. See: amplifier ps")
+        count, untils = sum(row["postponed"] for row in found), [row["postponed_until"] for row in found]
+        until = "" if None in untils else f" until {timestamp(min(untils))},"
+        text = "1 event waits" if count == 1 else f"{count} events wait{', the first one' if until else ''}"
+        tell(f"amplifier: {text}{until} for the next start. See: amplifier ps")
     open_questions = [each for each in await read_all(store) if each.state == "pending"]
     if asking := {each.delivery_id for each in open_questions if (each.project, each.queue) in at_work}:
         text = "1 event waits" if len(asking) == 1 else f"{len(asking)} events wait"

@@ -217,6 +217,10 @@ class RunView:
             told = [f"{name} {value}" for name, value in facts.items() if value]
             self.note(f"  {'; '.join(told) or 'nothing happened yet'}")
 
+    def _is_at_work(self, row: Row, delivery: Any) -> bool:
+        """Return whether a session was begun for a delivery: until then, it counts as waiting."""
+        return any(each["session_id"] == delivery.session_id for each in row["at_work"])
+
     def _finish(self, row: Row, delivery: Any, kind: str, text: str, line: str = "") -> None:
         """Take a delivery's session from the work of a row, and show the result."""
         row["at_work"] = [each for each in row["at_work"] if each["session_id"] != delivery.session_id]
@@ -247,11 +251,12 @@ class RunView:
         said = f"{describe(event)}: {text}" if count == 1 else text
         self.say("refused", row["background_session"], one_line(said, 2 * LINE))
 
-    def _on_postponed(self, row: Row, delivery: Any, reason: str, until: datetime) -> None:
-        row["waiting"] += 1
+    def _on_postponed(self, row: Row, delivery: Any, reason: str, until: datetime | None) -> None:
+        row["waiting"] += self._is_at_work(row, delivery)
         short = delivery.delivery_id[:8]
         advice = f"See: amplifier why {short}; discard it: amplifier trigger drop {short}"
-        said = f"{first_line(reason, REASON)}; postponed until {timestamp(until)}. {advice}"
+        how = f"postponed until {timestamp(until)}" if until is not None else "its queue waits"
+        said = f"{first_line(reason, REASON)}; {how}. {advice}"
         self._finish(row, delivery, "postponed", said)
 
     def _on_started(self, row: Row, delivery: Any, resumed: bool) -> None:
@@ -293,7 +298,7 @@ class RunView:
                 self.say("emitted", row["background_session"], f"emitted {event.name}")
 
     def _on_held(self, row: Row, delivery: Any, questions: Sequence[Any], until: datetime) -> None:
-        row["waiting"] += 1
+        row["waiting"] += self._is_at_work(row, delivery)
         self._held[delivery.delivery_id] = [each.id for each in questions]
         row["approvals"] = sorted({*row["approvals"], *self._held[delivery.delivery_id]})
         for each in questions:
@@ -301,7 +306,7 @@ class RunView:
             self._finish(row, delivery, "held", "waits for approval", text)
 
     def _on_retried(self, row: Row, delivery: Any, reason: str, delay: float) -> None:
-        row["waiting"] += 1
+        row["waiting"] += self._is_at_work(row, delivery)
         self._finish(row, delivery, "retried", f"{first_line(reason, REASON)}; next attempt in {delay:.1f} s")
 
     def _on_dead(self, row: Row, delivery: Any, reason: str) -> None:
@@ -313,7 +318,7 @@ class RunView:
         self._finish(row, delivery, "cancelled", first_line(reason))
 
     def _on_skipped(self, row: Row, delivery: Any, reason: str) -> None:
-        if all(each["session_id"] != delivery.session_id for each in row["at_work"]):
+        if not self._is_at_work(row, delivery):
             row["waiting"] = max(0, row["waiting"] - 1)
         row["dropped"] += 1
         self._finish(row, delivery, "skipped", first_line(reason))

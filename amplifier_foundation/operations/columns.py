@@ -45,11 +45,12 @@ def _state_text(row: Row, show: ShowTime) -> str:
 
 
 def _postponed_text(row: Row, show: ShowTime) -> str:
-    if not row["postponed_until"]:
+    if not row["postponed"]:
         return ""
     is_told = row["postponed_reason"] == row["reason"]  # a spent budget is the reason of the state, too
     cause = "" if is_told else f": {one_line(row['postponed_reason'], CAUSE)}"
-    return f"{row['postponed']} until {show(row['postponed_until'])}{cause}"
+    until = f" until {show(row['postponed_until'])}" if row["postponed_until"] else ""
+    return f"{row['postponed']}{until}{cause}"
 
 
 def _work_text(row: Row, show: ShowTime) -> str:
@@ -116,7 +117,7 @@ COLUMNS = (
         "POSTPONED",
         text=_postponed_text,
         only="ps",
-        at_terminal=lambda rows: any(row["postponed_until"] for row in rows),
+        at_terminal=lambda rows: any(row["postponed"] for row in rows),
     ),
     Column("postponed_until", new=lambda: None),
     Column("postponed_reason", new=str),

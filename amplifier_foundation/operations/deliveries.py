@@ -95,7 +95,7 @@ async def retry_deliveries(
     A delivery whose session was interrupted in a call with effects once needs a decision, `done` or `again`, and is
     left alone without one. Raises `NothingToDecide` for a delivery that needs none, before any change.
     """
-    from ..background.giving_back import is_postponed, make_due
+    from ..background.giving_back import is_postponed, make_due, waits_with_queue
     from ..sessions.once import decide_effects
 
     uncertain = await find_uncertain(store, deliveries)
@@ -113,7 +113,7 @@ async def retry_deliveries(
         try:
             done.due.append(await store.redeliver(each.delivery_id))
         except DeliveryConflict as error:
-            if not is_postponed(each) or not await make_due(store, each.delivery_id):
+            if not is_postponed(each) or not (waits_with_queue(each) or await make_due(store, each.delivery_id)):
                 done.conflicts.append(error)
                 continue
             done.due.extend(await store.find_deliveries(each.delivery_id))

@@ -167,6 +167,8 @@ def describe_claims(delivery: Delivery) -> str:
 
 def describe_state(delivery: Delivery, show: ShowTime) -> str:
     """Return the state of a delivery in words, with its reason; `show` writes its times."""
+    from ..background.giving_back import waits_with_queue
+
     reason = redact_text(delivery.reason or "").strip().splitlines()[:1]
     because = f": {reason[0]}" if reason else ""
     attempts = f"{delivery.attempts} attempt" + ("" if delivery.attempts == 1 else "s")
@@ -175,7 +177,7 @@ def describe_state(delivery: Delivery, show: ShowTime) -> str:
     if delivery.state == "claimed":
         return f"at work since {show(delivery.updated)}, {attempts} so far{because}"
     if delivery.state == "pending":
-        due = f", due {show(delivery.available_at)}"
+        due = "" if waits_with_queue(delivery) else f", due {show(delivery.available_at)}"
         return f"retried after {attempts}{because}{due}" if delivery.attempts else f"waiting{because}{due}"
     after = f" after {attempts}" if delivery.attempts > 1 or delivery.state == "dead" else ""
     return f"{delivery.state}{after}{because}"

@@ -159,9 +159,10 @@ def overview_without_store(processes: Processes, failure: StoreError) -> Overvie
 async def read_postponed(store: DurableStore, project: str, queue: str) -> dict[str, Any]:
     """Return how many events wait for a budget, a key or a plugin, with the time and the reason of the first due.
 
-    The keys are those of a row of `ps`. Raises `StoreError`.
+    The time is None where the whole queue waits, as for its folder: all its events count. The keys are those of a row
+    of `ps`. Raises `StoreError`.
     """
-    from ..background.giving_back import POSTPONED, is_postponed
+    from ..background.giving_back import POSTPONED, is_postponed, waits_with_queue
 
     page = await views_of(store).delivery_page(project=project, queue=queue, states=["pending"], limit=1_000)
     postponed = [each for each in page if is_postponed(each)]
@@ -169,8 +170,9 @@ async def read_postponed(store: DurableStore, project: str, queue: str) -> dict[
         return {"postponed": 0}
     first = min(postponed, key=lambda each: each.available_at)
     reason = redact_text(str(first.reason)).removeprefix(POSTPONED)
-    until = format_time(first.available_at)
-    return {"postponed": len(postponed), "postponed_until": until, "postponed_reason": reason}
+    is_whole = waits_with_queue(first)
+    until, count = (None, len(page)) if is_whole else (format_time(first.available_at), len(postponed))
+    return {"postponed": count, "postponed_until": until, "postponed_reason": reason}
 
 
 async def _add_hosts(store: DurableStore, rows: Rows) -> list[dict[str, Any]]:

@@ -46,13 +46,17 @@ class NotTrusted(AmplifierError, PermissionError):
         from ..documents.safe_text import shell_word
 
         shown, target = show_place(place), shell_word(target_of(place))
-        if self.changed:
-            names = ", ".join(_brief(each, place) for each in self.changed[:3])
-            more = f" and {len(self.changed) - 3} more" if len(self.changed) > 3 else ""
-            text = f"{shown} {self.problem} ({names}{more})"
-        else:
+        names = ", ".join(_brief(each, place) for each in self.changed[:3])
+        names += f" and {len(self.changed) - 3} more" if len(self.changed) > 3 else ""
+        remedy = "Look at it, and trust it, with"
+        if not self.changed:
             text = f"{shown} is not trusted, and nothing of it runs"
-        super().__init__(f"{text}. Look at it, and trust it, with: amplifier trust {target}")
+        elif any(os.path.lexists(each) for each in self.changed):
+            text = f"{shown} {self.problem} ({names})"
+        else:
+            text = f"{names} is gone, which {shown} uses"
+            remedy = f"Bring it back; where {shown} no longer uses it, trust {shown} with"
+        super().__init__(f"{text}. {remedy}: amplifier trust {target}")
 
     @property
     def problem(self) -> str:

@@ -72,6 +72,29 @@ async def test_a_daily_budget_that_is_spent_holds_events_until_midnight(open_ben
         assert bench.statuses() == {"queue": "running"}
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_what_a_spent_budget_has_put_back_is_handled_before_what_came_later(
+    open_bench: OpenBench, priced: Any, restarts: bool
+) -> None:
+    clock, budget = VirtualClock(LATE), {"tokens": 200, "per": "day"}
+    async with open_bench(clock=clock, providers=priced()) as bench:
+        await bench.start(budget=budget)
+        for n in (1, 2, 3):
+            bench.trigger.feed(n)
+        await bench.until("postponed")
+        bench.trigger.feed(4)
+        await bench.until("accepted", count=4)
+        if not restarts:
+            await bench.clock.advance(5 * 60)
+            await bench.until("completed", count=4)
+            assert bench.handled() == [1, 2, 3, 4]
+    if restarts:
+        async with open_bench(clock=VirtualClock(LATE + timedelta(days=1)), providers=priced()) as bench:
+            await bench.start(budget=budget)
+            await bench.until("completed", count=2, step=1)
+            assert bench.handled() == [3, 4]
+
+
 def make_clock() -> VirtualClock:
     """Return a clock on which it is later than on that of the command line: what is due there is due here."""
     return VirtualClock((datetime.now(UTC) + timedelta(days=1)).replace(hour=12))

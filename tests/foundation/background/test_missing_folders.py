@@ -7,8 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_core import AmplifierSession
+from amplifier_foundation.operations.acting import Actor
+from amplifier_foundation.operations.deliveries import retry_deliveries
+from amplifier_foundation.operations.explaining import describe_state
+from amplifier_foundation.operations.overview import read_postponed
 
 OpenBench = Callable[..., Any]
+ANN = Actor("ann", "command line")
 
 
 async def test_events_wait_for_their_folder_and_lose_no_attempt(
@@ -30,3 +35,32 @@ async def test_events_wait_for_their_folder_and_lose_no_attempt(
         elsewhere.rename(folder)
         await bench.until("completed", step=1.0)
         assert bench.statuses() == {"queue": "running"}
+
+
+async def test_events_that_wait_for_their_folder_are_handled_in_their_order_and_the_cause_is_told_once(
+    open_bench: OpenBench, flaky: Any, parent: AmplifierSession, tmp_path: Path
+) -> None:
+    folder, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
+    folder.mkdir()
+    parent.coordinator.register_capability("session.working_dir", str(folder))
+    async with open_bench(providers=flaky("fine")) as bench:
+        await bench.start(max_attempts=1)
+        folder.rename(elsewhere)
+        for n in (1, 2, 3):
+            bench.trigger.feed(n)
+            await bench.until("accepted", count=n)
+        await bench.until("postponed")
+        await bench.clock.advance(300)
+        assert await bench.manager.is_idle()  # what waits for a person ends no `up --once`
+        waiting = (await bench.deliveries())[0]
+        row = await read_postponed(bench.store, waiting.project, waiting.queue)
+        cause = f"the folder {folder} is gone. Bring it back: its events wait for it, and for no other place"
+        assert row == {"postponed": 3, "postponed_until": None, "postponed_reason": cause}
+        assert describe_state(waiting, str) == f"waiting: postponed: {cause}"
+        assert (await retry_deliveries(bench.store, ANN, [waiting])).conflicts == []
+        elsewhere.rename(folder)
+        bench.trigger.feed(4)
+        await bench.until("completed", count=4, step=1.0)
+        assert bench.handled() == [1, 2, 3, 4]
+        assert bench.told("postponed", "until") == [None]
+        assert {each.attempts for each in await bench.deliveries()} == {1}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +18,7 @@ from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore
 from amplifier_foundation import load_bundle
 from amplifier_foundation.security import NotTrusted, load_trusted, trust, trust_files, trust_ledger
-from amplifier_foundation.security.trust import inspect_bundle, trust_content
+from amplifier_foundation.security.trust import inspect_bundle, show_place, trust_content
 from amplifier_foundation.security.trust_files import Seen, find_code, path_of, read_seen
 from amplifier_foundation.security.trust_ledger import MAX_TEXTS, Entry, Ledger, find_problem
 from amplifier_foundation.spawning.conversation import converse
@@ -77,6 +78,16 @@ def test_what_was_shown_is_trusted_and_not_what_came_meanwhile(place: str) -> No
     trust_content(content)
     with pytest.raises(NotTrusted, match=r"has changed since it was trusted \(own.py\)"):
         load_trusted(place)
+
+
+def test_code_that_is_gone_is_told_as_gone(place: str) -> None:
+    trust_content(inspect_bundle(place, {}))
+    guard, own = load_trusted(place).guard, Path(place).parent / "own.py"
+    assert guard is not None
+    own.unlink()
+    told = rf"^own.py is gone, which {re.escape(show_place(place))} uses. Bring it back; .* with: amplifier trust \S+$"
+    with pytest.raises(NotTrusted, match=told):
+        guard.check_code(own)
 
 
 def test_texts_beyond_a_megabyte_are_not_kept(place: str, home: Path) -> None:
