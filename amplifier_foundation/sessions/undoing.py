@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
+from stat import S_IMODE
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import SessionConflict
@@ -160,8 +161,9 @@ def _require_unchanged(step: Step) -> None:
 
 @contextmanager
 def write_aside(step: Step) -> Iterator[Path | None]:
-    """Write what a file held to a new file beside it, durably, with its permissions; None where there was no file.
+    """Write what a file held to a new file beside it, durably; None where there was no file.
 
+    It has the permissions of the file now, which somebody may have locked meanwhile; a deleted one gets those it had.
     The block renames the new file; what is left of it goes.
     """
     if step.content is None:
@@ -169,11 +171,13 @@ def write_aside(step: Step) -> Iterator[Path | None]:
         return
     path = Path(step.path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{token_hex(8)}.tmp")
+    temporary, mode = path.with_name(f".{token_hex(8)}.tmp"), step.mode
+    with suppress(FileNotFoundError):
+        mode = S_IMODE(path.lstat().st_mode)
     try:
         with temporary.open("xb") as stream:
-            if step.mode is not None:
-                os.fchmod(stream.fileno(), step.mode)
+            if mode is not None:
+                os.fchmod(stream.fileno(), mode)
             stream.write(step.content)
             stream.flush()
             os.fsync(stream.fileno())

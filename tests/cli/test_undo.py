@@ -87,6 +87,23 @@ def files(told: Told, *arguments: str) -> tuple[int, list[tuple[str, str, list[i
     return code, [(Path(f["path"]).name, f["action"], f["turns"], f["problem"] is not None) for f in data["files"]]
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o400, 0o755])
+def test_an_undo_leaves_the_mode_that_a_file_has_got_meanwhile(work: Path, told: Told, mode: int) -> None:
+    session = turns(told, "put a.txt one")
+    (work / "a.txt").chmod(mode)
+    for way, content in (("--yes", "old\n"), ("--redo", "one\n")):
+        assert told("session", "undo", session, way, "--yes")[0] == exits.OK
+        assert ((work / "a.txt").read_text(), stat.S_IMODE((work / "a.txt").stat().st_mode)) == (content, mode)
+
+
+def test_an_undone_undo_of_a_new_file_gives_it_the_mode_that_it_had(work: Path, told: Told) -> None:
+    session = turns(told, "put b.txt two")
+    (work / "b.txt").chmod(0o600)
+    for way in ("--yes", "--redo"):
+        assert told("session", "undo", session, way, "--yes")[0] == exits.OK
+    assert stat.S_IMODE((work / "b.txt").stat().st_mode) == 0o600
+
+
 def test_the_last_turn_is_undone_with_its_difference_shown_and_the_mode_kept(work: Path, told: Told) -> None:
     session = turns(told, "put a.txt one", "put b.txt two", "swap a.txt one three")
     code, out, err = told("session", "undo", session, "--yes")
