@@ -56,6 +56,10 @@ _READING = frozenset(("read", "list", "ls", "glob", "grep", "search", "find", "g
 # Patterns are texts: most sessions use none of them, and to compile one takes as long as to import a module.
 _CONTROL = f"[\x00-\x1f\x7f-\x9f{UNSEEN}\ud800-\udc7f\udd00-\udfff]{BRAILLE}"
 _HOST = r"[\w.*-]*|[\da-f:.]+(?:%\w+)?"
+_LINKED = (
+    "it has another name (a hard link), and a change may reach that, too. Put a copy of it in its place; a tool that "
+    "only reads it says so by its attribute `accesses`"
+)
 _ESCAPING = r"/proc/(?:self|thread-self|\d+)(?:/task/\d+)?/(?:cwd|root|fd)(?:/|$)"
 
 
@@ -165,7 +169,7 @@ def _path_access(kind: Kind, value: str, folder: str, *, stays: bool) -> Access:
     if relative is None or not names:
         whole = os.path.realpath(whole)
         relative = _below(os.path.realpath(folder), whole)
-    problem = "it has a second name, elsewhere (a hard link)" if names > 1 and kind == "write" else ""
+    problem = _LINKED if names > 1 and kind == "write" else ""
     if relative is None and stays:
         problem = "it is outside of the working folder, and the tool stays inside"
     reader = ""

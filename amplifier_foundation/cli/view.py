@@ -8,12 +8,12 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.utils.command_secrets import redact_commands
-from amplifier_core.utils.secrets import redact_all
+from amplifier_core.utils.secrets import redact_all, redact_text
 
 from ..background.keys import tag_of
 from ..documents.safe_text import one_line
 from ..operations.columns import add_counts, cell, columns_of, new_row, reset_counts
-from ..operations.history import LINE, REASON, describe, first_line
+from ..operations.history import LINE, REASON, describe, describe_denial, first_line
 from .advice import with_retry
 from .output import PlainLines, output_of, timestamp
 from .work_lines import WorkLines
@@ -279,6 +279,13 @@ class RunView:
             with suppress(RuntimeError):  # the loop is closed: the session was given up
                 loop.call_soon_threadsafe(show, line)
 
+        def on_error(event: str, data: dict[str, Any]) -> None:
+            error = data.get("error")
+            said = str(error.get("msg") if isinstance(error, dict) else error)
+            if line := describe_denial(data.get("tool_name"), redact_text(said)):
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(show, line)
+
         def show(line: str) -> None:
             self._work.note(session.session_id, line)
             if self.shows_tools:
@@ -286,7 +293,8 @@ class RunView:
             self._redraw()
 
         loop = asyncio.get_running_loop()  # that of the view; the session's may be another
-        session.coordinator.hooks.observe({"tool:pre": on_tool}, priority=1_000, name="run-view")
+        observers = {"tool:pre": on_tool, "tool:error": on_error}
+        session.coordinator.hooks.observe(observers, priority=1_000, name="run-view")
 
     def _on_completed(self, row: Row, delivery: Any, outcome: Any, emitted: list[Any], worktree: str) -> None:
         row["done"] += 1

@@ -44,6 +44,8 @@ LINE = 110
 """Longest answer or reason in a line, in characters."""
 REASON = 3 * LINE
 """Longest reason why an event is not done yet, with its remedy."""
+DENIED = "Denied by hook:"
+"""The beginning of the result of a refused call, as loops write it."""
 END_OF_PATH = 40
 """Characters of a path that begins a line which is too long."""
 RECENT = 200
@@ -70,7 +72,7 @@ class HistoryEntry:
     delivery: Delivery | None = None
     event_id: str = ""
     number: int = 0
-    """Which of its session's tool calls it is, from 1; 0: none."""
+    """Its place among the tool calls of its session, and the refusals of these, from 1; 0: none."""
     act: Mapping[str, Any] | None = None
     """The data of an event `operator:acted`."""
 
@@ -159,19 +161,26 @@ async def read_history(
 
 
 async def _read_tool_calls(store: DurableStore, delivery: Delivery, record: SessionRecord) -> list[HistoryEntry]:
-    """Return the tool calls of a session, without those of the session that it is a fork of.
+    """Return the tool calls of a session, and which were denied, without those of the session that it is a fork of.
 
     The store has no time of a call: the time is that of the session's last change.
     """
     messages = await store.read(record.session_id, record.fork_at or 0)
-    calls = [call for message in messages for call in message.get("tool_calls") or ()]
+    lines: list[str] = []
+    for message in messages:
+        lines += (one_line(call_line(call), 200) for call in message.get("tool_calls") or ())
+        if message.get("role") == "tool" and (denial := describe_denial(message.get("name"), text_of(message))):
+            lines.append(denial)
     at = min(record.updated, delivery.updated) if delivery.state != "claimed" else record.updated
     return [
-        HistoryEntry(
-            at, "tool", one_line(call_line(call), 200), delivery.queue, delivery.project, delivery, number=number
-        )
-        for number, call in enumerate(calls, 1)
+        HistoryEntry(at, "tool", line, delivery.queue, delivery.project, delivery, number=number)
+        for number, line in enumerate(lines, 1)
     ]
+
+
+def describe_denial(tool: object, result: str) -> str:
+    """Return a line about a call that never ran, with the reason; '' for the result of any other."""
+    return f"✗ {plain(str(tool))}: {first_line(result, REASON)}" if result.startswith(DENIED) else ""
 
 
 def _place(delivery: Delivery, claim: int) -> str:

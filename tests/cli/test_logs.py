@@ -106,11 +106,18 @@ async def test_tool_calls_are_shown_on_request_and_once(store: DurableStore, say
     again = {**call, "id": "c2"}
     await store.append("reviewer-1", [{"role": "assistant", "content": "", "tool_calls": [again]}], at=2)
     assert [kind for _, kind, _ in told(await following.read_new(50))] == ["tool"]
-    await store.append("reviewer-1", [{"role": "assistant", "content": "Fine."}], at=3)
+    denied = {"role": "tool", "tool_call_id": "c2", "name": "read_file", "content": "Denied by hook: it is locked\nNo."}
+    await store.append("reviewer-1", [{**denied, "tool_call_id": "c1", "content": "text"}, denied], at=3)
+    assert told(await following.read_new(50)) == [("reviewer", "tool", "✗ read_file: Denied by hook: it is locked")]
+    await store.append("reviewer-1", [{"role": "assistant", "content": "Fine."}], at=5)
     await store.commit(claimed)
     assert [kind for _, kind, _ in told(await following.read_new(50))] == ["completed"]
     _, out, _ = await say("logs", "--tools")
-    assert [line.split()[1] for line in out.splitlines() if "read_file" in line] == ["reviewer", "reviewer"]
+    assert [line.split()[1:3] for line in out.splitlines() if "read_file" in line] == [
+        ["reviewer", "→"],
+        ["reviewer", "→"],
+        ["reviewer", "✗"],
+    ]
     assert "grep" not in out
     assert "read_file" not in (await say("logs"))[1]
 
@@ -265,3 +272,33 @@ async def test_an_act_is_done_when_the_store_cannot_be_opened_to_record_it(
     code, _, err = await say("pause", "asked")
     assert (code, "echo/asked is paused" in err) == (exits.OK, True)
     assert "amplifier: WARNING: pause is done, and could not be recorded: " in err
+
+
+LINKED = """---
+bundle: {name: linked}
+providers:
+  - module: provider-playbook
+    config:
+      rules:
+        - {when: {user: '^go'}, call: {tool: write_file, input: {file_path: a.txt, content: new}}}
+      otherwise: {say: done}
+tools: [{module: tool-filesystem}]
+background_sessions: [{name: asked, instruction_template: go}]
+---
+"""
+
+
+def test_a_denied_call_is_shown_as_denied_with_the_reason_and_the_way_out(
+    project: Path, amplifier: Any, home: Path
+) -> None:
+    (project / "bundle.md").write_text(LINKED, encoding="utf-8")
+    (project / "a.txt").write_text("old")
+    (project / "b.txt").hardlink_to(project / "a.txt")
+    assert amplifier("trigger", "fire", "asked").returncode == exits.OK
+    denied = "✗ write_file: Denied by hook: not permitted: 'a.txt': it has another name (a hard link)"
+    for command in (["up", "--once"], ["logs", "--tools"]):
+        shown = amplifier(*command).stdout
+        [line] = [each for each in shown.splitlines() if "Denied" in each]
+        assert denied in line
+        assert "Put a copy of it in its place" in line
+    assert (project / "b.txt").read_text() == "old"
