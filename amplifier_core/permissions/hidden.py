@@ -22,6 +22,8 @@ JOINERS = "\u200c\u200d"
 """They join letters or part them: Persian words and many emoji have them."""
 VARIATIONS = "\u034f\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
 """They choose the form of the character before: emoji, and Japanese and Mongolian names have them."""
+_HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
+"""Control characters, those that change the direction of a text, those without width, and line separators."""
 _JOINED = re.compile(f"((?<=[^\0-\x7f{JOINERS}])[{JOINERS}]|[{JOINERS}](?=[^\0-\x7f{JOINERS}]))")
 """A joiner beside a letter or an emoji. Between letters of ASCII, it only makes one name look like another."""
 
@@ -40,3 +42,14 @@ def replace_unprintable(text: str, replace: Callable[[str], str]) -> str:
         return text.translate(table)  # several times as fast
     parts = _JOINED.split(text)  # a joiner stands between two
     return "".join(part if at % 2 else part.translate(table) for at, part in enumerate(parts))
+
+
+def show_hidden(text: str, keep: str = "") -> str:
+    r"""Return a text with its hidden characters as escapes (`\u202e`), besides those in `keep`."""
+    from unicodedata import category
+
+    def show(each: str) -> str:
+        is_kept = each in keep or category(each) not in _HIDDEN
+        return each if is_kept else each.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+    return replace_unprintable(text, show)

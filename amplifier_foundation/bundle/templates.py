@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import TriggerError
+from amplifier_core.permissions.hidden import show_hidden
 from amplifier_core.triggers import TriggerType
 
-from .untrusted_text import Fences, show_hidden
+from .untrusted_text import Fences
 
 if TYPE_CHECKING:
     from amplifier_core.triggers import TriggerEvent

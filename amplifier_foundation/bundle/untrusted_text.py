@@ -7,24 +7,11 @@ from __future__ import annotations
 
 import re
 from hashlib import sha256
-from unicodedata import category
 
-from amplifier_core.permissions.hidden import replace_unprintable
+from amplifier_core.permissions.hidden import show_hidden
 
 _WORD = re.compile(r"[\w.:/@+#%=,-]{0,100}")
 """One word cannot tell a model much: a number, a version, the name of a branch."""
-_HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
-"""Control characters, those that change the direction of a text, those without width, and line separators."""
-
-
-def show_hidden(text: str, keep: str = "") -> str:
-    """Return a text with its hidden characters as escapes (`\\u202e`), besides those in `keep`."""
-
-    def show(each: str) -> str:
-        is_kept = each in keep or category(each) not in _HIDDEN
-        return each if is_kept else each.encode("unicode_escape", "surrogatepass").decode("ascii")
-
-    return replace_unprintable(text, show)
 
 
 class Fences:

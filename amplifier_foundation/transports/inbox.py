@@ -6,10 +6,10 @@ import logging
 from typing import TYPE_CHECKING
 
 from amplifier_core.events import SessionEvent
+from amplifier_core.permissions.hidden import show_hidden
 from amplifier_core.shared_stores import ReceivingStore
 from amplifier_core.utils.secrets import redact_text
 
-from ..bundle.untrusted_text import show_hidden
 from ..events.names import matches
 from . import SET_ASIDE
 from .wire import UnreadableMessage, decode

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
 
 from .failures import FileToolError, InvalidInput, NotPermitted
-from .folder import Folder, InnerPath
+from .folder import BYTES, Folder, InnerPath
 from .globs import find_files
 from .images import Reply, is_image, read_image
 from .locking import lock_file, run_to_end
@@ -275,15 +275,21 @@ class FileActions:
 
     def _resolve(self, tool: str, given: str) -> InnerPath:
         """Return the path without links. Raises `NotPermitted`: a link may have changed since the call was decided."""
+        from amplifier_core.permissions.hidden import show_hidden
+
         if tool in WRITING and given.endswith("/"):
             raise InvalidInput(f"{given!r} names a folder; name a file, without '/' at its end")
         path, gate = self._folder.resolve(given), getattr(self._coordinator, "permissions", None)
         if gate is not None:
-            about = {"file_path": "/".join(path.parts)}, {"file_path": kind_of(tool)}
+            # A file with hidden characters in its name may be read by its shown name; no rule lets one be written.
+            name, shown = "/".join(path.parts), str(path)
+            if tool not in WRITING:
+                name, shown = show_hidden(name, BYTES), show_hidden(shown)
+            about = {"file_path": name}, {"file_path": kind_of(tool)}
             if tool == "edit_notebook" and gate.decide("edit_file", *about).effect == "deny":
                 raise FileToolError("NotPermitted", f"a rule keeps edit_file from {path}, and so edit_notebook")
             effect = gate.decide(tool, *about).effect
-            spellings = {os.path.normpath(f"{top}/{path}") for top in (self._config.working_dir, self._folder.root)}
+            spellings = {os.path.normpath(f"{top}/{shown}") for top in (self._config.working_dir, self._folder.root)}
             is_itself = os.path.normpath(Path(self._config.working_dir, given)) in spellings
             if effect == "deny" or (effect == "ask" and not is_itself):
                 raise NotPermitted(str(path))

@@ -7,7 +7,6 @@ a time and never through a link, so a link put there in between leads nowhere.
 from __future__ import annotations
 
 import os
-import re
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,9 +20,8 @@ if TYPE_CHECKING:
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: if a FIFO has replaced the file meanwhile, opening it must not wait for a writer
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-
-_SHOWN_BYTE = re.compile(rb"\\x([89a-f][0-9a-f])")
-"""A byte outside UTF-8, as `show` writes it: `\\xe9`."""
+BYTES = "".join(map(chr, range(0xDC80, 0xDD00)))
+"""The characters that stand for bytes outside UTF-8 in a name."""
 
 
 class InnerPath(NamedTuple):
@@ -54,7 +52,7 @@ class Folder:
             raise OutsideFolder(given)
         try:
             # os.path: pathlib raises for a circle of links, and the later open has the better error
-            named = self._read_shown_bytes(given)
+            named = self._find_shown(given)
             real = Path(os.path.realpath(self.root / named))
             if named != given and real != Path(os.path.normpath(self.root / named)):
                 raise InvalidInput(f"{given!r} leads through a link; name the file that it leads to")
@@ -64,12 +62,23 @@ class Folder:
             raise OutsideFolder(given)
         return InnerPath(real.relative_to(self.root).parts)
 
-    def _read_shown_bytes(self, given: str) -> str:
-        """Return the path shown as `given`: a name with bytes outside UTF-8, if only that one is there."""
-        if "\\x" not in given or os.path.lexists(self.root / given):
+    def _find_shown(self, given: str) -> str:
+        r"""Return the path that results or the prompt of an event show as `given`, with `\xe9` or `\n` for what hides.
+
+        Raises `InvalidInput` where two names in a folder are shown alike: the session would read the other file.
+        """
+        if "\\" not in given:
             return given
-        named = os.fsdecode(_SHOWN_BYTE.sub(lambda found: bytes.fromhex(found[1].decode()), os.fsencode(given)))
-        return named if os.path.lexists(self.root / named) else given
+        named = ""
+        for part in given.split("/"):
+            above, found = Path(os.path.realpath(self.root / (named or "."))), [part]
+            if "\\" in part and above.is_relative_to(self.root):
+                with suppress(OSError):
+                    found = [each.name for each in above.iterdir() if show_name(each.name) == part] or found
+            if len(found) > 1:
+                raise InvalidInput(f"{len(found)} files are shown as {part!r}; rename one of them")
+            named += f"{found[0]}/"
+        return named.removesuffix("/")
 
     @contextmanager
     def open_folder(self, parts: tuple[str, ...], *, make: bool = False) -> Iterator[int]:
@@ -121,6 +130,13 @@ def require_regular(status: os.stat_result, path: InnerPath) -> None:
         raise FileToolError("IsADirectoryError", f"{path} is a folder; name a file, or list it with glob")
     if not stat.S_ISREG(status.st_mode):
         raise FileToolError("NotARegularFile", f"{path} is not a regular file but a device, FIFO or socket")
+
+
+def show_name(name: str) -> str:
+    r"""Return a name as prompts of events show it: with `\xe9` for a byte outside UTF-8, and `\n` for a line break."""
+    from amplifier_core.permissions.hidden import show_hidden
+
+    return show_hidden(show((name,)))
 
 
 def show(parts: tuple[str, ...]) -> str:

@@ -169,6 +169,22 @@ async def test_a_link_with_a_name_outside_utf8_leads_past_no_permission(work: Pa
     assert (work / ".git" / "config").read_text() == "# old\n"
 
 
+@pytest.mark.parametrize("mode", ["default", "ask"])
+async def test_a_name_with_hidden_characters_is_read_by_its_shown_name_alone_and_past_no_rule(
+    coordinator: ModuleCoordinator, work: Path, call: Call, mode: str
+) -> None:
+    rules = {"deny": ["read_file(closed/**)"], **({"mode": "ask"} if mode == "ask" else {})}
+    coordinator.guard(PermissionGate(Policy([parse_permissions(rules, "user settings", is_own=True)]), work))
+    for folder in ("open", "closed"):
+        (work / folder).mkdir()
+        (work / folder / "a\tb").write_text("found me")
+    assert (await call("read_file", file_path="open/a\\tb")).output["content"] == "found me"
+    for tool, path in (("read_file", "closed/a\\tb"), ("write_file", "open/a\\tb")):
+        result = await call(tool, file_path=path, **({"content": "x"} if tool == "write_file" else {}))
+        assert (result.success, result.error["type"]) == (False, "NotPermitted")
+    assert (work / "open" / "a\tb").read_text() == "found me"
+
+
 TARGETS = {"src": "allow", ".git": "deny", "private": "deny", "asked": "ask"}
 
 

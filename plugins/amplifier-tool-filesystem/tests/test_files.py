@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amplifier_core import HookResult, ModuleCoordinator
+from amplifier_core import HookResult, ModuleCoordinator, TriggerEvent, TriggerType
+from amplifier_foundation.bundle.templates import build_instruction
 from amplifier_loop_basic.config import LoopConfig
 from amplifier_tool_filesystem import mount
 from amplifier_tool_filesystem.folder import Folder
@@ -359,6 +360,31 @@ async def test_hooks_see_what_was_read_and_written(work: Path, call: Call, coord
     assert seen == [("artifact:write", "sub/a", 4), ("artifact:read", "sub/a", 4), ("artifact:write", "sub/a", 5)]
 
 
+@pytest.mark.parametrize("name", ["a\nb", "a\tb", "a\x1b[m", "a\u2028b", "a\u202eb", "a\xadb", "a\U000e0041", "a\\b\n"])
+async def test_a_name_with_hidden_characters_is_opened_as_the_prompt_of_its_event_shows_it(
+    work: Path, call: Call, name: str
+) -> None:
+    (work / "src").mkdir()
+    (work / "src" / name).write_text("found me")
+    kind, path = TriggerType.FILE_CHANGE, f"src/{name}"
+    event = TriggerEvent(kind, "trigger-file-watcher", file_path=path, change_type="created")
+    shown = build_instruction(event, "{file_path}")
+    for path in (shown, str(work / shown), f"./src/../{shown}"):
+        assert (await call("read_file", file_path=path)).output["content"] == "found me"
+    (work / shown).write_text("another one")
+    result = await call("read_file", file_path=shown)
+    assert result.error["message"].startswith("2 files are shown as ")
+
+
+async def test_a_backslash_in_a_name_hides_nothing(work: Path, call: Call) -> None:
+    (work / "a\\nb").write_text("mine")
+    assert (await call("read_file", file_path="a\\nb")).output["content"] == "mine"
+    (work / ".git").mkdir()
+    (work / ".git" / "config").write_text("mine")
+    for path in (".git\\x2fconfig", "\\x2egit/config", "a\\x5cnb"):
+        assert not (await call("read_file", file_path=path)).success
+
+
 async def test_a_name_that_is_not_utf8_is_opened_as_it_is_shown(work: Path, call: Call) -> None:
     (work / os.fsdecode(b"caf\xe9.txt")).write_text("found me")
     [shown] = (await call("glob", pattern="*.txt")).output["files"]
@@ -368,7 +394,8 @@ async def test_a_name_that_is_not_utf8_is_opened_as_it_is_shown(work: Path, call
     await call("edit_file", file_path=shown, old_string="found", new_string="lost")
     assert (work / os.fsdecode(b"caf\xe9.txt")).read_text() == "lost me"
     (work / r"caf\xe9.txt").write_text("exactly this name")
-    assert (await call("read_file", file_path=shown)).output["content"] == "exactly this name"
+    result = await call("read_file", file_path=shown)
+    assert (result.success, result.error["type"]) == (False, "InvalidInput")
     assert (await call("write_file", file_path=r"new\xe9.txt", content="")).output["file_path"] == r"new\xe9.txt"
     assert (work / r"new\xe9.txt").exists()
 
