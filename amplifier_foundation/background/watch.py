@@ -220,7 +220,7 @@ class Watch:
 
         A generator gets `StoreUnavailable` at its `yield` for an event that was not stored: it may go on without it.
         """
-        try:
+        with suppress(StopAsyncIteration):
             event = await anext(stream)
             while True:
                 self._require_current(run)
@@ -242,8 +242,6 @@ class Watch:
                     if self._is_ending:
                         return
                     event = await anext(stream)
-        except StopAsyncIteration:
-            return
 
     async def _take_place(self, event: TriggerEvent, group: asyncio.TaskGroup) -> bool:
         """Wait until one more event may wait; return False if the end came first.
@@ -367,9 +365,8 @@ class Watch:
         short = text.removeprefix(f"{module}: ")
         facts = {"trigger": self.name, "module": module, "error": short, "restarts": restarts, "next_try": next_try}
         self.engine.notify("trigger_failed", self.background, **facts)
-        logger.warning(
-            "trigger %s failed%s: %s", self.name, f"; tried again in {pause:.1f} s" if restarts else "", text
-        )
+        again = f"; tried again in {pause:.1f} s" if restarts else ""
+        logger.warning("trigger %s failed%s: %s", self.name, again, text)
         error = {"trigger": self.name, "module": module, "error": text, "error_type": type(cause).__name__}
         await emit_trigger_error(self.engine, self.background, error, next_try)
         if next_try is not None:
