@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _redact: ContextVar[Callable[[str], str]] = ContextVar("redact", default=redact_text)
 _root: ContextVar[str] = ContextVar("root", default="")
-_OWN_PATHS = re.compile(r'(?<=\s)((?:href|action|formaction)=")(?=/(?!static/|[/~]))')
+_OWN_PATHS = re.compile(r'="(?<=href="|tion=")(?=/(?!static/|[/~]))')  # `re` finds a literal soonest: it comes first
 
 
 def use_root(root: str) -> None:
@@ -67,7 +67,7 @@ def render_block(template: str, block: str, values: Mapping[str, Any]) -> Markup
 
 def _add_root(text: str) -> Markup:
     """Return a rendered text with the root before each path of this server, unless it has one already."""
-    return Markup(_OWN_PATHS.sub(rf"\g<1>{_root.get()}", text))
+    return Markup(_OWN_PATHS.sub(f'="{_root.get()}', text))
 
 
 @contextmanager
