@@ -164,10 +164,6 @@ class BackgroundSessionState:
     """Held from the look at the throttle until the claim: two workers never take one place."""
     postponed: set[str] = field(default_factory=set)
     """Ids of deliveries postponed by a plugin, until the next claim."""
-    blocked: str = ""
-    """Why all events wait: the text of a `QueueBlocked`."""
-    places: dict[str, datetime] = field(default_factory=dict)
-    """Earlier due times by delivery id, of those put back by an outage, a spent budget or a failed store."""
     outage: Outage = field(default_factory=Outage)
     """The failures of its providers since the last answer."""
     allowance: Allowance = field(default_factory=Allowance)
@@ -178,6 +174,10 @@ class BackgroundSessionState:
 
     unstored: Outage = field(init=False, default_factory=Outage)
     """The failures of the store to take what its sessions did, since it took that of one."""
+    blocked: str = field(init=False, default="")
+    """Why all events wait: the text of a `QueueBlocked`."""
+    places: dict[str, datetime] = field(init=False, default_factory=dict)
+    """Earlier due times by delivery id, of those put back by an outage, a spent budget or a failed store."""
     room: QueueRoom = field(init=False)
     """The room for further waiting events."""
     declared: dict[str, TriggerConfig] = field(init=False)
