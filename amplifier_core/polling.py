@@ -18,7 +18,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .durations import LONGEST
+from .durations import LONGEST as _LONGEST
 from .errors import TriggerConfigError
 from .triggers import TriggerContext, TriggerEvent, TriggerType
 
@@ -86,8 +86,8 @@ class PollingTrigger:
         self.config |= config
         if not self.config["seconds"] > 0:
             raise TriggerConfigError(self.name, "seconds", "must be more than 0")
-        if self.config["seconds"] > LONGEST:
-            raise TriggerConfigError(self.name, "seconds", f"must be at most {LONGEST:.0f}")
+        if self.config["seconds"] > _LONGEST:
+            raise TriggerConfigError(self.name, "seconds", f"must be at most {_LONGEST:.0f}")
 
     async def ready(self) -> None:
         """Return after the first poll, or the end of the watch."""
