@@ -51,10 +51,12 @@ class SimulatedFiles:
         return [self._event(path, "deleted"), self._event(to, "created")]
 
     def _event(self, path: str, change: str) -> TriggerEvent:
+        absolute = str(self.folder.absolute() / path)
         event = TriggerEvent(
             TriggerType.FILE_CHANGE,
             SOURCE,
             timestamp=self.clock.now(),
+            data={"path": path, "change": change, "absolute": absolute, "src_path": absolute},
             file_path=path,
             change_type=change,
             dedupe_key=f"{path}:{next(self._numbers)}",

@@ -73,6 +73,19 @@ def test_the_one_that_would_run_is_told_with_its_key_and_what_it_is_asked(capsys
     }
 
 
+def test_a_written_change_of_a_file_has_the_data_of_a_real_one(
+    bundle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle.write_text(BUNDLE.replace("instruction: Review it.", 'instruction_template: "{change} {path} {absolute}"'))
+    told = verdicts(capsys, type="file_change", file_path="src/a.py", change_type="modified")
+    runs = told["reviewer/trigger-file-watcher#1"]
+    assert runs["instruction"] == f"modified src/a.py {bundle.parent / 'src' / 'a.py'}"
+    told = verdicts(
+        capsys, type="file_change", file_path="src/a.py", change_type="modified", data={"change": "created"}
+    )
+    assert told["reviewer/trigger-file-watcher#1"]["instruction"].startswith("created src/a.py")
+
+
 @pytest.mark.parametrize(
     ("trigger", "event", "reason"),
     [

@@ -83,6 +83,8 @@ async def test_files_change_and_their_events_are_there(
     deleted = simulated_files.delete("new/app.py")
     events = [created, modified, *moved, deleted]
     assert simulated_files.events == events
+    assert [event.data["path"] for event in events] == [event.file_path for event in events]
+    assert deleted.data["change"] == "deleted"
     assert [(event.change_type, event.file_path) for event in events] == [
         ("created", "deep/app.py"),
         ("modified", "deep/app.py"),

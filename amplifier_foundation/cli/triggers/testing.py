@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -105,6 +108,7 @@ async def test(ctx: click.Context, file: IO[str], bundle_path: str | None, as_js
     """
     event, plugins = WrittenEvent.read(file.name, file.read()), plugins_of(ctx)
     bundle = await load_bundle_at(bundle_path, plugins)
+    event = _add_file_data(event, bundle)
     async with use_inbox(plugins) as store:
         verdicts = [
             verdict
@@ -118,6 +122,18 @@ async def test(ctx: click.Context, file: IO[str], bundle_path: str | None, as_js
         _print(name, [verdict for verdict in verdicts if verdict["background_session"] == name])
     if not verdicts:
         click.echo("The bundle declares no background sessions.", err=True)
+
+
+def _add_file_data(event: TriggerEvent, bundle: Bundle) -> TriggerEvent:
+    """Return an event of the file watcher with the data of a real one; written data stays."""
+    from ...bundle.background_config import trigger_module
+    from ...paths import project_of
+
+    if event.source != trigger_module(TriggerType.FILE_CHANGE.value) or not event.file_path or not event.change_type:
+        return event
+    absolute = os.path.normpath(Path(project_of(bundle.base_path), event.file_path))
+    known = {"path": event.file_path, "change": event.change_type, "absolute": absolute, "src_path": absolute}
+    return replace(event, data={**known, **event.data})
 
 
 async def _judge(
