@@ -13,7 +13,7 @@ from amplifier_core.descriptors import NO_DESCRIPTOR, lacks_descriptors
 from amplifier_core.errors import TriggerError
 
 from .debounce import Debounce
-from .manifest import folders_above
+from .folder_index import folders_above
 
 if TYPE_CHECKING:
     import asyncio

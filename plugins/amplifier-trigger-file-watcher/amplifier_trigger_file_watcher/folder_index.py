@@ -1,4 +1,4 @@
-"""Find the known files below a folder without a look at all others."""
+"""Find the known files below a folder without a look at all others, and the folders above a path."""
 
 from __future__ import annotations
 
@@ -51,6 +51,19 @@ class FolderIndex:
             each = folders.pop()
             yield from self._files.get(each, ())
             folders += self._folders.get(each, ())
+
+
+def folders_above(path: str) -> Iterator[str]:
+    """Yield the folders above a path, the nearest first."""
+    while path:
+        path = _folder_of(path)
+        yield path
+
+
+def find_outermost(folders: Iterable[str]) -> list[str]:
+    """Return some folders without those inside others of them."""
+    asked = set(folders)
+    return [folder for folder in asked if asked.isdisjoint(folders_above(folder))]
 
 
 def _folder_of(path: str) -> str:

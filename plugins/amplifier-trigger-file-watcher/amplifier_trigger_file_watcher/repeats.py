@@ -9,7 +9,10 @@ moment before it: what is known to have happened earlier is no reason to fire ag
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
+
+from .folder_index import FolderIndex, find_outermost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,7 +39,8 @@ class Repeats:
     """
 
     def __init__(self) -> None:
-        self._fired: dict[str, _Fired] = {}
+        self._fired: OrderedDict[str, _Fired] = OrderedDict()  # the oldest first; a dict is slow to find that
+        self._below = FolderIndex(())
         self._due: dict[str, float] = {}
 
     def note_event(self, path: str, now: float, barrier: float = 0.0, *, again: bool) -> None:
@@ -44,10 +48,11 @@ class Repeats:
         before = self._fired.pop(path, None)
         pause = max(FIRST_PAUSE, 2 * before.pause) if again and before else 0.0
         self._fired[path] = _Fired(now, pause, barrier)
+        self._below.add(path)
         self._due.pop(path, None)
         if len(self._fired) > KEPT:
-            oldest = next(iter(self._fired))
-            del self._fired[oldest]
+            oldest, _ = self._fired.popitem(last=False)
+            self._below.discard(oldest)
             self._due.pop(oldest, None)
 
     def note_activity(self, paths: Iterable[tuple[str, float]], now: float) -> None:
@@ -56,10 +61,9 @@ class Repeats:
             if (fired := self._fired.get(path)) is not None and since >= fired.barrier:
                 self._due.setdefault(path, max(now, fired.at + fired.pause))
 
-    def find_below(self, folders: Iterable[str]) -> list[str]:
+    def find_below(self, folders: Iterable[str]) -> set[str]:
         """Return the paths with events below some folders."""
-        prefixes = tuple(folders)
-        return [path for path in self._fired if path.startswith(prefixes)] if prefixes else []
+        return {path for folder in find_outermost(folders) for path in self._below.find_below(folder)}
 
     def take_due(self, now: float) -> list[str]:
         """Return the paths to fire again now, and forget their activity."""

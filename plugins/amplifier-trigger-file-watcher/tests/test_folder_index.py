@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amplifier_trigger_file_watcher.folder_index import FolderIndex
+from amplifier_trigger_file_watcher.folder_index import FolderIndex, find_outermost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +30,11 @@ def test_the_files_below_a_folder_are_those_that_a_search_through_all_finds(seed
             index.discard(path)
         for folder in FOLDERS:
             assert sorted(index.find_below(folder)) == sorted(each for each in files if each.startswith(folder))
+
+
+def test_only_folders_in_no_other_are_outermost() -> None:
+    assert sorted(find_outermost(["a/b/", "a/bb/", "a/b/c/d/", "e/f/", "e/f/"])) == ["a/b/", "a/bb/", "e/f/"]
+    assert find_outermost(["a/", ""]) == [""]
 
 
 def test_an_index_without_files_holds_no_folder() -> None:

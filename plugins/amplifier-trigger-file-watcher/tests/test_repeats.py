@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import mmap
 import os
+import time
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -210,6 +211,17 @@ def test_the_oldest_paths_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None
     for path in ("x/a", "x/b", "x/a", "y/c"):
         fired.note_event(path, 0, again=False)
         fired.note_activity([(path, 0)], 0)
-    assert fired.find_below(["x/", "y/"]) == ["x/a", "y/c"]
-    assert fired.find_below([]) == []
+    assert fired.find_below(["x/", "y/"]) == {"x/a", "y/c"}
+    assert fired.find_below([]) == set()
     assert fired.take_due(0) == ["x/a", "y/c"]
+
+
+def test_many_new_folders_are_looked_up_in_less_time_than_the_events_took_to_note() -> None:
+    fired, start = Repeats(), time.process_time()
+    for number in range(repeats.KEPT):
+        fired.note_event(f"{number % 40}/{number % 3000}/{number}.py", 0, again=False)
+    noted = time.process_time()
+    assert fired.find_below([*(f"new/{number}/" for number in range(5_000)), "7/"]) == {
+        path for path in fired._fired if path.startswith("7/")
+    }
+    assert time.process_time() - noted < 2 * (noted - start)
