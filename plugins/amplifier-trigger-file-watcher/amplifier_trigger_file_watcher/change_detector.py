@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from amplifier_core.clock import Clock
 
     from .config import FileWatcherConfig
+    from .inotify_places import InotifyPlaces
     from .manifest import Manifest
     from .mounts import Mount
     from .polling import Poller
@@ -83,8 +84,9 @@ class ChangeDetector:
         self._appeared: dict[str, float] = {}
         self._wake: asyncio.Event | None = None
         self._observer: Observer | None = None
+        self._places: InotifyPlaces | None = None
         self._poller: Poller | None = None
-        self._next_look = 0.0  # at all files with a poller, else at links
+        self._next_look = 0.0  # at all files with a poller, else at links and at what could not be looked at
 
     async def start(self, wake: asyncio.Event, mounts: Iterable[Mount]) -> None:
         """Begin; `wake` is set when `poll_changes` has something to take. Raises `TriggerError`.
@@ -109,13 +111,16 @@ class ChangeDetector:
             await self._fall_back_to_polling(error)
         else:
             self._manifest.entering = observer.enter
+            self._watch_places()
 
     async def stop(self) -> None:
         """End; changes are not noticed any more."""
         observer, self._observer = self._observer, None
+        places, self._places = self._places, None
         self._manifest.entering = None
-        if observer is not None:
-            await observer.stop()
+        for each in (places, observer):
+            if each is not None:
+                await each.stop()
 
     async def run_blocking(self, work: Callable[[], T]) -> T:
         """Do some work on the manifest in a thread; once more when the system refuses to watch a folder."""
@@ -131,9 +136,8 @@ class ChangeDetector:
         """Take the noticed paths, and look if it is time to; new folders are watched before their files are read."""
         import asyncio
 
-        look = self._choose_look()
-        if look is not None and (start := self._clock.monotonic()) >= self._next_look:
-            self._notice(dict.fromkeys(await asyncio.to_thread(look), 0.0))
+        if self._is_looking() and (start := self._clock.monotonic()) >= self._next_look:
+            self._notice(dict.fromkeys(await asyncio.to_thread(self._look), 0.0))
             now = self._clock.monotonic()
             self._next_look = now + max(self._config.poll_interval, SHARE_OF_TIME * (now - start))
         noticed, self._noticed = self._noticed, []
@@ -166,7 +170,7 @@ class ChangeDetector:
     def seconds_left(self) -> float | None:
         """Return the seconds until `poll_changes` or `take_due` has something to do, None for ever."""
         now = self._clock.monotonic()
-        waits = [] if self._choose_look() is None else [self._next_look - now]
+        waits = [self._next_look - now] if self._is_looking() else []
         until_due = self._debounce.seconds_left(now)
         return min([*waits, *([] if until_due is None else [until_due])], default=None)
 
@@ -179,10 +183,23 @@ class ChangeDetector:
 
         return FolderObserver(self._scope.base, self._notice, recursive=self._config.recursive)
 
-    def _choose_look(self) -> Callable[[], list[str]] | None:
-        if self._poller is not None:
-            return self._poller.look
-        return self._manifest.find_changed_links if self._manifest.links else None
+    def _watch_places(self) -> None:
+        """Wake at once when another folder or other rules may count; the trigger looks now and then as well."""
+        paths = self._scope.list_places()
+        if LINUX and paths and self._wake is not None:
+            from .inotify_places import InotifyPlaces
+
+            self._places = InotifyPlaces(paths, self._wake.set, every_write=self._config.debounce_ms > 0)
+            self._places.start()
+
+    def _is_looking(self) -> bool:
+        return self._poller is not None or bool(self._manifest.links or self._manifest.unreadable)
+
+    def _look(self) -> list[str]:
+        """Return paths with differences beside the system's events, and paths readable again."""
+        readable = self._manifest.unreadable.take_readable()
+        differing = self._manifest.find_changed_links() if self._poller is None else self._poller.look()
+        return [*readable, *differing]
 
     def _notice(self, paths: Mapping[str, float]) -> None:
         noticed = [path for path in paths if self._scope.counts(path) or self._scope.is_rules_file(path)]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .patterns import IgnoreRules, translate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NAME = ".gitignore"
 CACHE_SIZE = 16_384
@@ -21,8 +18,22 @@ class Gitignore:
 
     def __init__(self, base: str) -> None:
         self._base = Path(base)
-        self._above = list(_read_above(self._base))
+        self._facts_above = _list_above(base)  # before they are read: a later change is noticed
+        self._above = [
+            (f"{self._base.relative_to(Path(file).parent).as_posix()}/", rules)
+            for file in self._facts_above
+            if (rules := _read(Path(file)))
+        ]
         self._rules_of = lru_cache(CACHE_SIZE)(lambda folder: _read(self._base / folder / NAME))
+
+    @property
+    def files_above(self) -> list[str]:
+        """The paths of the .gitignore files above up to the repository, existing or not."""
+        return list(self._facts_above)
+
+    def has_changed_above(self) -> bool:
+        """Return whether a .gitignore file above has changed, or others count."""
+        return _list_above(str(self._base)) != self._facts_above
 
     def decide(self, path: str) -> bool | None:
         """Return whether a path below `base` is ignored, None without any match."""
@@ -38,14 +49,21 @@ class Gitignore:
         return next((verdict for verdict in verdicts if verdict is not None), None)
 
 
-def _read_above(base: Path) -> Iterator[tuple[str, IgnoreRules]]:
-    """Yield the rules of the folders above, the nearest first, each with the path from its folder to `base`."""
-    repository = next((folder for folder in (base, *base.parents) if (folder / ".git").exists()), base)
-    for folder in base.parents:
-        if not folder.is_relative_to(repository):
-            return
-        if rules := _read(folder / NAME):
-            yield f"{base.relative_to(folder).as_posix()}/", rules
+def _list_above(base: str) -> dict[str, tuple[int, ...] | None]:
+    """Return the .gitignore files above up to the folder with `.git`, the nearest first, with their facts."""
+    found: dict[str, tuple[int, ...] | None] = {}
+    folder = base
+    while not os.path.exists(os.path.join(folder, ".git")):  # noqa: PTH110, PTH118 - asked again and again
+        above = os.path.dirname(folder)  # noqa: PTH120
+        if above == folder:
+            return {}  # without a repository, the folder's own files count alone
+        file, folder = os.path.join(above, NAME), above  # noqa: PTH118
+        try:
+            status = os.stat(file)  # noqa: PTH116
+            found[file] = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        except OSError:
+            found[file] = None
+    return found
 
 
 def _read(file: Path) -> IgnoreRules | None:

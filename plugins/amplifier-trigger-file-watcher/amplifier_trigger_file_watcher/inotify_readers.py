@@ -104,13 +104,19 @@ def take_reader(*, every_write: bool, instead_of: SharedReader | None = None) ->
         return reader
 
 
-def give_back(reader: SharedReader) -> bool:
-    """End one use; return whether it was the last one: then the caller stops the reader."""
+def end_use(reader: SharedReader, marks: list[tuple[WatchDescriptor, CallbackId]], *, wait: bool = False) -> None:
+    """Use a reader no more: stop it, or let the others have it; `wait` for the thread unless it is the current one."""
     with _lock:
         reader.users -= 1
-        if reader.users == 0 and _readers.get(reader.every_write) is reader:
+        is_used = reader.users > 0
+        if not is_used and _readers.get(reader.every_write) is reader:
             del _readers[reader.every_write]
-        return reader.users == 0
+    if is_used:
+        reader.forget(marks)
+        return
+    reader.stop()
+    if wait:
+        reader.join()
 
 
 def _begin_in_fork() -> None:

@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING
 
 from watchdog.observers.inotify_c import InotifyConstants, WatchCallback, WatchDescriptor
 
-from .inotify_readers import SharedReader, give_back, take_reader
+from .inotify_readers import SharedReader, end_use, take_reader
 from .observing import PathNotices
+from .unreadable import GONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 CREATED = InotifyConstants.IN_CREATE
 IS_FOLDER = InotifyConstants.IN_ISDIR
 UNMOUNTED = InotifyConstants.IN_UNMOUNT
-GONE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG))
-"""Faults of one folder, not of the system."""
 
 
 class InotifyTree(WatchCallback):
@@ -77,10 +76,13 @@ class InotifyTree(WatchCallback):
             self._stopped = True
             reader, marks = self._forget_all()
         if reader is not None:
-            await asyncio.to_thread(_end_use, reader, marks, wait=True)
+            await asyncio.to_thread(end_use, reader, marks, wait=True)
 
     def enter(self, folder: str) -> None:
-        """Watch one folder, from any thread. Raises `OSError` when the system allows no more watches."""
+        """Watch one folder, from any thread; do nothing without it.
+
+        Raises `OSError` for an unreadable folder, and when the system allows no more watches.
+        """
         place = self._root + os.fsencode(folder.removesuffix("/"))  # a link with a slash behind it is followed
         with self._lock:
             if self._stopped:
@@ -152,11 +154,11 @@ class InotifyTree(WatchCallback):
             assert self._notices is not None
             self._notices.advance(time.monotonic())  # barriers may be lost, too
         if before is not None:
-            _end_use(before, marks)
+            end_use(before, marks)
         self._notices.put("", appeared=True)
 
     def _forget_all(self) -> tuple[SharedReader | None, list[tuple[WatchDescriptor, CallbackId]]]:
-        """Return the reader, and the marks of all folders, for `_end_use`."""
+        """Return the reader, and the marks of all folders, for `end_use`."""
         reader, self._reader = self._reader, None
         marks = list(self._registrations.items())
         for known in (self._folders, self._watches, self._registrations, self._begun):
@@ -168,7 +170,7 @@ class InotifyTree(WatchCallback):
         assert self._reader is not None
         if watch < 0:  # watchdog's answer for a folder without permission
             self._reader.forget([(watch, registration)])
-            return
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
         if (earlier := self._registrations.get(watch)) is not None:
             self._reader.forget([(watch, earlier)])
             if (before := self._folders[watch]) != folder and self._watches.get(before) == watch:
@@ -184,16 +186,6 @@ class InotifyTree(WatchCallback):
             watch = self._watches.pop(path)
             del self._folders[watch], self._begun[watch]
             self._reader.forget([(watch, self._registrations.pop(watch))])
-
-
-def _end_use(reader: SharedReader, marks: list[tuple[WatchDescriptor, CallbackId]], *, wait: bool = False) -> None:
-    """Use a reader no more: stop it, or let the others have it; `wait` for the thread unless it is the current one."""
-    if not give_back(reader):
-        reader.forget(marks)
-        return
-    reader.stop()
-    if wait:
-        reader.join()
 
 
 def _will_be_closed(path: bytes) -> bool:

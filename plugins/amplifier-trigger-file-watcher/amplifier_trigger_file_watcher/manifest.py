@@ -9,47 +9,41 @@ before it was read counts as modified, as its old content is not known.
 
 from __future__ import annotations
 
+import errno
 import os
-import stat
 import time
 from contextlib import suppress
-from hashlib import file_digest, sha256
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from hashlib import file_digest
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from .folder_index import FolderIndex
+from .fingerprints import (
+    DIGEST_BYTES,
+    HASHED_BYTES,
+    UNREAD,
+    UNSURE,
+    Fingerprint,
+    facts_of,
+    fingerprint,
+    read_fingerprint,
+    read_if_unchanged,
+    stand_in,
+    stat_file,
+    young_since,
+)
+from .folder_index import FolderIndex, find_outermost
+from .unreadable import Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-HASHED_BYTES = 16 * 1024 * 1024
-"""Larger files are known by size and time alone."""
-YOUNG = 2_000_000_000
-"""Nanoseconds within which a file may be written twice with one time stamp (FAT counts in two seconds)."""
-UNSURE = 0
-"""The `ctime` of a young file: it is read again next time."""
-UNREAD = b""
-"""The `content` of an unread file."""
-DIGEST_BYTES = 8
+    from .fingerprints import Facts
+
 FEW, SMALL_BYTES = 4, 65_536
 """Files to compare without a thread, at most: their number, and the bytes of each."""
-SIGNED = 2**63 - 1
-"""The part of an inode that fits into a signed number; some file systems use one bit more."""
+LIMITS = frozenset((errno.ENOSPC, errno.EMFILE))
+"""The errors of `entering` at a limit of the system."""
 
 Kind = Literal["created", "modified", "deleted"]
-Facts: TypeAlias = tuple[int, int, int, int]
-
-
-class Fingerprint(NamedTuple):
-    """The facts of a file, to tell without reading whether it may have changed, and its content.
-
-    Times are nanoseconds; `content` is the beginning of its SHA-256.
-    """
-
-    size: int
-    mtime: int
-    inode: int
-    ctime: int
-    content: bytes
 
 
 class Change(NamedTuple):
@@ -70,6 +64,8 @@ class Manifest:
     A path is relative to `base`, with slashes; that of a folder ends in one, and '' is `base` itself. Each walk calls
     `entering` with a folder before it looks into it. While `abandoned()` holds, everything returns early with a part.
 
+    An unreadable path is as it was, until it is readable: `unreadable` has it, and a look at its folder begins anew.
+
     Invariants: `files` holds every file as an event has last described it, and changes by `apply` alone, apart from
     facts of files whose content is the same (`_difference`, `read_more`), and files that no longer count. One thread
     at a time uses a manifest.
@@ -85,6 +81,7 @@ class Manifest:
     ) -> None:
         self._root = base.rstrip(os.sep) + os.sep
         self._recursive, self._abandoned = recursive, abandoned
+        self.unreadable = Unreadable(self._root)
         self._unread: list[str] = []
         self._rewritten: set[str] = set()
         self._young: dict[str, int] = {}
@@ -106,15 +103,15 @@ class Manifest:
         self._index: FolderIndex | None = None  # made for the first folder: many trees never need it
 
     def begin(self) -> None:
-        """Take the present files as known, most of them unread. Raises the `OSError` of `entering`."""
-        old, files = time.time_ns() - YOUNG, {}
+        """Take the present files as known, most of them unread. Raises `OSError` at a limit of `entering`."""
+        old, files = young_since(), {}
         for path, entry in self._walk(""):
-            status = _stat_file(entry.path)
+            status = self._stat(path)
             if status is None:
                 continue
             if status.st_nlink > 1:
                 self.links.add(path)
-            facts = _facts(status, old)
+            facts = facts_of(status, old)
             if facts[3] != UNSURE:
                 files[path] = Fingerprint(*facts, UNREAD)
             elif known := fingerprint(entry.path):
@@ -133,26 +130,26 @@ class Manifest:
             path = self._unread.pop()
             known = self.files.get(path)
             if known is not None and known.content == UNREAD:
-                self.files[path] = _read_if_unchanged(self._root + path, known)
+                self.files[path] = read_if_unchanged(self._root + path, known)
         return bool(self._unread)
 
     def enter(self, folders: Iterable[str]) -> None:
-        """Walk through new folders, for the sake of `entering`, whose `OSError` it raises."""
+        """Walk through new folders, for the sake of `entering`. Raises its `OSError` at a limit."""
         if self.entering is not None and self._recursive:
             for _ in self._walk_all(folders):
                 pass
 
     def read_facts(self) -> dict[str, Facts]:
         """Return the facts of every file; reads none."""
-        old = time.time_ns() - YOUNG
-        return {path: _facts(status, old) for path, entry in self._walk("") if (status := _stat_file(entry.path))}
+        old = young_since()
+        return {path: facts_of(status, old) for path, _ in self._walk("") if (status := self._stat(path))}
 
     def find_changed_links(self) -> list[str]:
         """Return the links with other facts than known; forget those that are gone."""
         found = []
         for path in list(self.links):
-            known, status = self.files.get(path), _stat_file(self._root + path)
-            if (status and _facts(status, 0)[:3]) != (known and known[:3]):
+            known, status = self.files.get(path), self._stat(path)
+            if (status and facts_of(status, 0)[:3]) != (known and known[:3]):
                 found.append(path)
             elif status is None and not self.is_link(path):
                 self.links.remove(path)
@@ -162,7 +159,7 @@ class Manifest:
         """Return whether to compare these paths takes less time than to hand them to a thread: few small files."""
         if len(paths) > FEW or not all(path and not path.endswith("/") for path in paths):
             return False
-        sizes = (status.st_size for path in paths if (status := _stat_file(self._root + path)))
+        sizes = (status.st_size for path in paths if (status := self._stat(path)))
         return all(size <= SMALL_BYTES for size in sizes)
 
     def compare(self, paths: Iterable[str]) -> list[Change]:
@@ -183,7 +180,7 @@ class Manifest:
         """Return the changes; a deleted file that is there again is compared anew."""
         asked = (
             change
-            if change.fingerprint or _stat_file(self._root + change.path) is None
+            if change.fingerprint or self._stat(change.path) is None
             else self._difference(change.path, is_named=True)
             for change in changes
         )
@@ -228,6 +225,7 @@ class Manifest:
                 folders.add(path)
         found = set(filter(self.counts, found))
         if folders:
+            self.unreadable.forget_below(folders)
             found.update(filter(self._still_counts, self._list_known(folders)))
             found.update(path for path, _ in self._walk_all(folders))
         return found
@@ -238,7 +236,7 @@ class Manifest:
             return list(self.files)
         if self._index is None:
             self._index = FolderIndex(self.files)
-        return [path for folder in folders for path in self._index.find_below(folder)]
+        return [path for folder in find_outermost(folders) for path in self._index.find_below(folder)]
 
     def _still_counts(self, path: str) -> bool:
         """Return whether a known file counts; forget one that does not."""
@@ -254,9 +252,8 @@ class Manifest:
 
     def _walk_all(self, folders: Iterable[str]) -> Iterator[tuple[str, os.DirEntry[str]]]:
         """Yield the files below some folders, each once."""
-        asked = set(folders)
-        for folder in asked:
-            if asked.isdisjoint(folders_above(folder)) and self.counts(folder):
+        for folder in find_outermost(folders):
+            if self.counts(folder):
                 yield from self._walk(folder)
 
     def _walk(self, folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
@@ -264,9 +261,7 @@ class Manifest:
         folders, counts = [folder], self.counts
         while folders and not self._abandoned():
             folder = folders.pop()
-            if self.entering is not None:
-                self.entering(folder)
-            for entry in _list_entries(self._root + folder):
+            for entry in self._list(folder):
                 path = folder + entry.name
                 if not entry.is_dir(follow_symlinks=False):
                     if counts(path):
@@ -276,13 +271,46 @@ class Manifest:
                 elif self._recursive and counts(path + "/"):
                     folders.append(path + "/")
 
-    def _difference(self, path: str, *, is_named: bool) -> Change | None:
-        if self._abandoned():
+    def _list(self, folder: str) -> list[os.DirEntry[str]]:
+        """Enter a folder, and return its entries; none of an unreadable one."""
+        is_entered = False
+        try:
+            if self.entering is not None:
+                self.entering(folder)
+            is_entered = True
+            with os.scandir(self._root + folder) as entries:
+                return list(entries)
+        except OSError as error:
+            if not is_entered and error.errno in LIMITS:
+                raise
+            self.unreadable.add(folder, error)
+            return []
+
+    def _stat(self, path: str) -> os.stat_result | None:
+        """Return the status of a regular file, None without a readable one."""
+        try:
+            return stat_file(self._root + path)
+        except OSError as error:
+            self.unreadable.add(path, error)
             return None
-        before, status = self.files.get(path), _stat_file(self._root + path)
+
+    def _difference(self, path: str, *, is_named: bool) -> Change | None:
+        if self._abandoned() or self.unreadable.covers(path):
+            return None
+        before, place = self.files.get(path), self._root + path
+        try:
+            status = stat_file(place)
+        except OSError as error:
+            self.unreadable.add(path, error)
+            return None
         if status is None:
             return Change(path, "deleted", None) if before else None
-        after = _fingerprint(self._root + path, status, None if is_named else before)
+        try:
+            after = read_fingerprint(place, status, None if is_named else before)
+        except OSError as error:  # also one that is gone again
+            after = stand_in(status, before)
+            if error.errno == errno.EACCES:
+                self.unreadable.add_content(path)
         was_young = self._young.pop(path, None)
         changed_at = before and (before.ctime or was_young)
         if after.ctime == UNSURE:
@@ -306,73 +334,8 @@ class Manifest:
         return os.path.islink(self._root + path)  # noqa: PTH114 - as below
 
 
-def fingerprint(path: str, known: Fingerprint | None = None) -> Fingerprint | None:
-    """Return a file's fingerprint, None without a regular file. A file with the facts of `known` is not read."""
-    status = _stat_file(path)
-    return None if status is None else _fingerprint(path, status, known)
-
-
-def _stat_file(path: str) -> os.stat_result | None:
-    try:
-        status = os.stat(path)  # noqa: PTH116 - a Path for each of 50,000 files takes longer than the call
-    except OSError:
-        return None
-    return status if stat.S_ISREG(status.st_mode) else None
-
-
-def _fingerprint(path: str, status: os.stat_result, known: Fingerprint | None) -> Fingerprint:
-    facts = _facts(status, time.time_ns() - YOUNG)  # compared with the file system's time, which no test moves
-    if known and known[:4] == facts and known.ctime != UNSURE:
-        return known
-    return Fingerprint(*facts, _content(path, status))
-
-
-def folders_above(path: str) -> Iterator[str]:
-    """Yield the folders that a path lies in, the nearest first."""
-    while path:
-        path = path[: path.rfind("/", 0, -1) + 1]
-        yield path
-
-
-def _list_entries(folder: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except OSError:
-        return []
-
-
 def _add_origin(change: Change, gone: dict[tuple[int, int, int], str]) -> Change:
     """Add the origin of a created file: the deleted one with its inode, size and time."""
     if change.kind != "created" or change.fingerprint is None:
         return change
     return change._replace(moved_from=gone.get(change.fingerprint[:3]))
-
-
-def _facts(status: os.stat_result, old: int) -> Facts:
-    """Return the facts of a file; one that changed after `old` is not sure to show its next change in them."""
-    mtime, ctime = status.st_mtime_ns, status.st_ctime_ns
-    return status.st_size, mtime, status.st_ino & SIGNED, ctime if mtime < old > ctime else UNSURE
-
-
-def _read_if_unchanged(path: str, known: Fingerprint) -> Fingerprint:
-    """Add the content to a fingerprint, unless the file has changed since."""
-    try:
-        old = time.time_ns() - YOUNG
-        status = os.stat(path)  # noqa: PTH116 - as above
-        content = _content(path, status)
-        after = os.stat(path)  # noqa: PTH116 - as above
-    except OSError:
-        return known
-    same = stat.S_ISREG(status.st_mode) and _facts(status, old) == _facts(after, old) == known[:4]
-    return known._replace(content=content) if same else known
-
-
-def _content(path: str, status: os.stat_result) -> bytes:
-    if status.st_size <= HASHED_BYTES:
-        try:
-            with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - as above
-                return sha256(file.read()).digest()[:DIGEST_BYTES]
-        except OSError:
-            pass  # unreadable, or gone again
-    return sha256(repr((status.st_size, status.st_mtime_ns)).encode()).digest()[:DIGEST_BYTES]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .manifest import Facts
+    from .fingerprints import Facts
 
 
 class Poller:

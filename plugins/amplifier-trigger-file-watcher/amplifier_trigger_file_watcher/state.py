@@ -14,7 +14,7 @@ from array import array
 from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any
 
-from .manifest import DIGEST_BYTES, UNREAD, Fingerprint
+from .fingerprints import DIGEST_BYTES, UNREAD, Fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

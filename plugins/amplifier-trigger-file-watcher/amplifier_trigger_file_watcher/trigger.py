@@ -45,14 +45,14 @@ class FileChangeTrigger:
         self._context = TriggerContext(NAME)
         self._armed, self._wake = asyncio.Event(), asyncio.Event()
         self._stopped = self._unread = False
-        self._identity: tuple[int, int] | None = None
+        self._identity: tuple[str, int, int] | None = None
         self._mounts: list[Mount] = []
         """The file systems at, above and below the folder when its watch began."""
         self._is_remounted = False
         self._barrier = 0.0
         """The last one; any from before an event serves it."""
-        self._is_missing = False
-        """Whether the missing folder was reported."""
+        self._problem: str | None = None
+        """The reported one."""
 
     @staticmethod
     def config_schema() -> dict[str, Any]:
@@ -82,7 +82,7 @@ class FileChangeTrigger:
 
         self._config = checked = read_trigger_config(NAME, FileWatcherConfig, config)
         folder = Path(os.path.normpath(self._context.working_dir.absolute() / checked.path))
-        if folder.exists() and not folder.is_dir():
+        if os.path.exists(folder) and not os.path.isdir(folder):  # noqa: PTH110, PTH112 - they never raise
             raise TriggerConfigError(NAME, "path", f"{folder} is not a folder; name its folder, and it in 'patterns'")
         self._scope = Scope(
             folder,
@@ -91,8 +91,8 @@ class FileChangeTrigger:
             checked.ignore,
             gitignore=checked.gitignore,
         )
-        self._manifest = Manifest(
-            self._scope.base, self._scope.counts, recursive=checked.recursive, abandoned=lambda: self._stopped
+        self._manifest = Manifest(  # by its name: a link in it that is switched leads to the new folder at once
+            str(folder), self._scope.counts, recursive=checked.recursive, abandoned=lambda: self._stopped
         )
         self._repeats = Repeats()
         self._detector = ChangeDetector(NAME, checked, self._scope, self._manifest, self._context.clock)
@@ -109,6 +109,8 @@ class FileChangeTrigger:
     def _refuse(self, path: str | None) -> str | None:
         if not path:
             return "it has no file_path"
+        if path.endswith("/"):
+            return f"{path} names a folder, and it fires on files"
         below = self._scope.relative(str(self._context.working_dir.absolute() / path))
         if below is None:
             return f"{path} is not below {self._scope.folder}"
@@ -136,6 +138,8 @@ class FileChangeTrigger:
                 files = await asyncio.to_thread(self._journal.restore)
                 changes = await (self._arm_first() if files is None else self._arm_again(files))
                 while not self._stopped:
+                    if self._identity is not None:
+                        self._report(self._describe_unreadable())
                     async for event in self._make_events(changes):
                         yield event
                     changes = await self._find_changes()
@@ -154,6 +158,7 @@ class FileChangeTrigger:
         from .mounts import find_around, read_mounts
 
         self._identity = await self._wait_for_folder(patience)
+        self._manifest.counts = self._scope.counts
         self._is_remounted, self._mounts = False, find_around(self._scope.base, read_mounts())
         if self._identity is not None and not self._stopped:
             await self._detector.start(self._wake, self._mounts)
@@ -180,24 +185,41 @@ class FileChangeTrigger:
         self._armed.set()
         return changes
 
-    async def _wait_for_folder(self, seconds: float | None = None) -> tuple[int, int] | None:
+    async def _wait_for_folder(self, seconds: float | None = None) -> tuple[str, int, int] | None:
         """Return the identity of the folder as soon as there is one; None when it does not come, or at the end."""
         clock, pause = self._context.clock, FIRST_PAUSE
         end = None if seconds is None else clock.monotonic() + seconds
-        while (identity := self._scope.identity()) is None and not self._stopped:
+        while (identity := self._scope.find_folder()) is None and not self._stopped:
             if end is not None and clock.monotonic() >= end:
-                problem = f"{self._scope.folder} does not exist; it is waited for"
-                logger.warning("%s: %s", NAME, problem)
-                self._is_missing = True
-                self._context.report(problem)
+                self._report(f"{self._scope.folder} {self._scope.explain_absence()}; it is waited for")
                 return None
             await self._pause(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
-        if self._is_missing and identity is not None:
-            logger.info("%s: %s is there", NAME, self._scope.folder)
-            self._is_missing = False
-            self._context.report(None)
         return identity
+
+    def _report(self, problem: str | None) -> None:
+        """Show a new problem, or the end of the last."""
+        if problem == self._problem:
+            return
+        if problem is not None:
+            logger.warning("%s: %s", NAME, problem)
+        else:
+            logger.info("%s: all of %s is watched again", NAME, self._scope.folder)
+        self._problem = problem
+        self._context.report(problem)
+
+    def _describe_unreadable(self) -> str | None:
+        """Describe the unreadable paths, with the remedy; None without any."""
+        problems = self._manifest.unreadable.list_problems()
+        if not problems:
+            return None
+        path, reason = min(problems)
+        shown = self._scope.absolute(path.removesuffix("/"))
+        others = f" and {len(problems) - 1} more" if problems[1:] else ""
+        return (
+            f"{shown}{others} cannot be read: {reason}. Changes in it fire when it can be; "
+            "make it readable for this user, or leave it out with 'ignore'"
+        )
 
     def _hear_of_mounts(self, mounts: list[Mount]) -> None:
         from .mounts import find_around
@@ -235,13 +257,15 @@ class FileChangeTrigger:
             await self._journal.save(self._manifest.files)
             now = self._context.clock.monotonic()
             waits = [self._detector.seconds_left(), self._repeats.seconds_left(now)]
+            if self._scope.list_places():
+                waits.append(self._config.poll_interval)  # `_pause` wakes at once where the system tells of them
             await self._pause(min((wait for wait in waits if wait is not None), default=None))
         await self._detector.poll_changes()
 
     async def _compare(self, paths: list[str]) -> list[Change]:
         """Return the differences of these paths, and the paths that fire again."""
         appeared = self._detector.take_appeared(paths)
-        has_new_rules = any(map(self._scope.is_rules_file, paths))
+        has_new_rules = self._scope.has_new_rules_above() or any(map(self._scope.is_rules_file, paths))
         changes = await (self._compare_by_new_rules() if has_new_rules else self._look(paths))
         below = self._repeats.find_below([path for path in appeared if path.endswith("/")])
         unsure = self._manifest.take_rewritten()
@@ -289,7 +313,7 @@ class FileChangeTrigger:
         return [change for change in changes if change not in own]
 
     def _is_own(self, change: Change) -> bool:
-        digest = self._context.own_writes.get(os.path.realpath(os.path.join(self._scope.base, change.path)))  # noqa: PTH118
+        digest = self._context.own_writes.get(os.path.realpath(os.path.join(self._scope.folder, change.path)))  # noqa: PTH118
         return digest is not None and self._manifest.holds(change, digest)
 
     def _apply_silently(self, changes: list[Change]) -> None:
@@ -312,19 +336,6 @@ class FileChangeTrigger:
             for change in batch:
                 self._repeats.note_event(change.path, now, self._barrier, again=change.again)
 
-    async def _pause(self, seconds: float | None) -> None:
-        """Return after so many seconds, when a path is noticed or the trigger is stopped, and for the next `LOOK`."""
-        import asyncio
-
-        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._wake.wait())]
-        if seconds is not None:
-            waits.append(asyncio.ensure_future(self._context.clock.sleep(seconds)))
-        try:
-            await asyncio.wait(waits, timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-        self._wake.clear()
     def _make_event(self, batch: list[Change]) -> TriggerEvent:
         """Take changes as known, and return their event."""
         from .events import make_batch_event, make_event
@@ -338,3 +349,16 @@ class FileChangeTrigger:
         key = generation if pending is None else pending
         return make_event(batch[0], self._scope, self._context, NAME, key, rows)
 
+    async def _pause(self, seconds: float | None) -> None:
+        """Return after so many seconds, when a path is noticed or the trigger is stopped, and for the next `LOOK`."""
+        import asyncio
+
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._wake.wait())]
+        if seconds is not None:
+            waits.append(asyncio.ensure_future(self._context.clock.sleep(seconds)))
+        try:
+            await asyncio.wait(waits, timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        self._wake.clear()

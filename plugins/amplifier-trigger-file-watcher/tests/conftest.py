@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
+import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,7 +18,7 @@ from amplifier_core.triggers import TriggerContext, TriggerEvent
 from amplifier_trigger_file_watcher import FileChangeTrigger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -68,6 +70,27 @@ class Watcher:
         while (change := await self.next_change())[1] != LAST:
             found.append(change)
         return found
+
+
+class Capabilities(ctypes.Structure):
+    """The argument of `capget` and `capset`: effective, permitted and inheritable ones, 32 bits each, low and high."""
+
+    _fields_ = (("bits", ctypes.c_uint32 * 6),)
+
+
+@pytest.fixture
+def plain_user() -> Iterator[None]:
+    """Take the right to read everything, as root has it, from this thread and those started by it."""
+    if os.geteuid() != 0:
+        yield
+        return
+    libc, header, held = ctypes.CDLL(None), (ctypes.c_uint32 * 2)(0x20080522, 0), Capabilities()
+    assert libc.capget(header, ctypes.byref(held)) == 0
+    fewer = Capabilities((ctypes.c_uint32 * 6)(*held.bits))
+    fewer.bits[0] &= ~0b110  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH
+    assert libc.capset(header, ctypes.byref(fewer)) == 0
+    yield
+    assert libc.capset(header, ctypes.byref(held)) == 0
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core.testing.clock import VirtualClock
+from amplifier_trigger_file_watcher.change_detector import LINUX
 from amplifier_trigger_file_watcher.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -120,3 +121,74 @@ async def test_without_links_nothing_is_looked_at(watching: Watching, tmp_path: 
     async with watching(clock=clock, poll_interval=0.01) as watcher:
         assert watcher.trigger._detector.seconds_left() is None
         await asyncio.sleep(0)
+
+
+@pytest.fixture
+def releases(tmp_path: Path) -> Path:
+    """Return a link to the first of two releases, each with a file of its own content."""
+    for number in "12":
+        (tmp_path / "releases" / number).mkdir(parents=True)
+        (tmp_path / "releases" / number / "same.txt").write_text("same")
+        (tmp_path / "releases" / number / "a.txt").write_text(number)
+    (tmp_path / "current").symlink_to("releases/1", target_is_directory=True)
+    return tmp_path / "current"
+
+
+def switch(link: Path, target: str) -> None:
+    draft = link.with_name("draft")
+    draft.symlink_to(target, target_is_directory=True)
+    draft.rename(link)
+
+
+@pytest.mark.parametrize(
+    "config", [{"poll_interval": 3600 if LINUX else 0.02}, {"polling": True, "poll_interval": 0.02}]
+)
+@pytest.mark.parametrize("path", ["current", "above/current"])
+async def test_a_link_to_the_folder_that_is_switched_is_followed_at_once(
+    watching: Watching, tmp_path: Path, releases: Path, path: str, config: dict[str, Any]
+) -> None:
+    (tmp_path / "above").symlink_to(".", target_is_directory=True)
+    async with watching(path=path, **config) as watcher:
+        switch(releases, "releases/2")
+        shutil.rmtree(tmp_path / "releases" / "1")
+        assert await watcher.next_change() == ("modified", f"{path}/a.txt")
+        (tmp_path / "releases" / "2" / "b.txt").write_text("x")
+        assert await watcher.next_change() == ("created", f"{path}/b.txt")
+        switch(releases, "nowhere")
+        switch(releases, "releases/2")
+        (tmp_path / "releases" / "2" / "b.txt").write_text("y")
+        assert await watcher.next_change() == ("modified", f"{path}/b.txt")
+
+
+async def test_a_link_above_the_folder_that_is_switched_is_followed(
+    watching: Watching, tmp_path: Path, releases: Path
+) -> None:
+    for number in "12":
+        (tmp_path / "releases" / number / "src").mkdir()
+    async with watching(path="current/src", poll_interval=3600 if LINUX else 0.02) as watcher:
+        switch(releases, "releases/2")
+        (tmp_path / "releases" / "2" / "src" / "a.txt").write_text("x")
+        assert await watcher.next_change() == ("created", "current/src/a.txt")
+
+
+async def test_a_link_behind_the_link_to_the_folder_is_looked_at(
+    watching: Watching, tmp_path: Path, releases: Path
+) -> None:
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "link").symlink_to("../current", target_is_directory=True)
+    (tmp_path / "named").symlink_to("hidden/link", target_is_directory=True)
+    async with watching(path="named", poll_interval=0.02) as watcher:
+        switch(releases, "releases/2")
+        assert await watcher.next_change() == ("modified", "named/a.txt")
+
+
+async def test_a_link_that_leads_to_a_folder_later_is_waited_for(
+    watching: Watching, tmp_path: Path, releases: Path
+) -> None:
+    switch(releases, "nowhere")
+    async with watching(path="current") as watcher:
+        switch(releases, "releases/2")
+        assert sorted([await watcher.next_change(), await watcher.next_change()]) == [
+            ("created", "current/a.txt"),
+            ("created", "current/same.txt"),
+        ]

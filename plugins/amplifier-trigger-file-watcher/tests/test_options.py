@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import threading
 from contextlib import AbstractAsyncContextManager
 from hashlib import sha256
 from pathlib import Path
@@ -15,9 +16,10 @@ import pytest
 from amplifier_core import TriggerContext, TriggerEvent, TriggerType
 from amplifier_core.errors import TriggerConfigError
 from amplifier_core.testing.clock import VirtualClock
-from amplifier_trigger_file_watcher import FileChangeTrigger
-from amplifier_trigger_file_watcher import manifest as manifests
-from amplifier_trigger_file_watcher.manifest import UNREAD, Manifest
+from amplifier_trigger_file_watcher import FileChangeTrigger, events, fingerprints
+from amplifier_trigger_file_watcher.change_detector import LINUX
+from amplifier_trigger_file_watcher.fingerprints import UNREAD
+from amplifier_trigger_file_watcher.manifest import Manifest
 from amplifier_trigger_file_watcher.scope import Scope
 
 if TYPE_CHECKING:
@@ -105,7 +107,7 @@ async def test_what_the_woken_sessions_wrote_fires_when_asked(watching: Watching
 
 
 async def test_a_large_file_of_ones_own_is_read_to_the_end(watching: Watching, tmp_path: Path) -> None:
-    size = manifests.HASHED_BYTES + 1
+    size = fingerprints.HASHED_BYTES + 1
     async with watching(own_writes={str(tmp_path / "own.bin"): digest("\0" * size)}) as watcher:
         with (tmp_path / "own.bin").open("wb") as file:
             file.truncate(size)
@@ -149,6 +151,61 @@ async def test_a_changed_gitignore_file_counts_at_once_and_what_it_lets_in_is_no
         assert await watcher.changes() == []
         (tmp_path / "a.log").write_text("y")
         assert await watcher.next_change() == ("modified", "a.log")
+
+
+@pytest.mark.parametrize(
+    "config", [{"poll_interval": 3600 if LINUX else 0.02}, {"polling": True, "poll_interval": 0.02}]
+)
+async def test_a_changed_gitignore_file_above_the_folder_counts_at_once(
+    watching: Watching, tmp_path: Path, config: dict[str, Any]
+) -> None:
+    for folder in (".git", "src/gen", "src/out"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / ".gitignore").write_text("gen/\n")
+    (tmp_path / "src" / "gen" / "a.txt").write_text("x")
+    async with watching(path="src", gitignore=True, **config) as watcher:
+        (tmp_path / ".gitignore").write_text("out/\n")
+        (tmp_path / "src" / "out" / "a.txt").write_text("x")
+        async with asyncio.timeout(60):
+            while "gen/a.txt" not in watcher.trigger._manifest.files:
+                await asyncio.sleep(0.001)
+        (tmp_path / "src" / "gen" / "a.txt").write_text("y")
+        assert await watcher.next_change() == ("modified", "src/gen/a.txt")
+        (tmp_path / ".gitignore").unlink()
+        (tmp_path / "src" / "gen" / "b.txt").write_text("x")
+        assert await watcher.next_change() == ("created", "src/gen/b.txt")
+        assert watcher.events.empty()
+
+
+async def test_a_repository_that_is_made_later_lets_the_gitignore_file_above_count(
+    watching: Watching, tmp_path: Path
+) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / ".gitignore").write_text("*.log\n")
+    async with watching(path="src", gitignore=True) as watcher:
+        (tmp_path / "src" / "a.log").write_text("x")
+        assert await watcher.next_change() == ("created", "src/a.log")
+        (tmp_path / ".git").mkdir()
+        (tmp_path / "src" / "b.log").write_text("x")
+        (tmp_path / "src" / "b.txt").write_text("x")
+        assert await watcher.next_change() == ("created", "src/b.txt")
+
+
+async def test_the_event_of_a_batch_is_made_beside_the_event_loop(
+    watching: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    makers: list[threading.Thread] = []
+
+    def make(*arguments: Any) -> TriggerEvent:
+        makers.append(threading.current_thread())
+        return make_batch_event(*arguments)
+
+    make_batch_event = events.make_batch_event
+    monkeypatch.setattr(events, "make_batch_event", make)
+    async with watching(batch=True) as watcher:
+        (tmp_path / "a.txt").write_text("x")
+        await watcher.next()
+    assert makers and threading.current_thread() not in makers
 
 
 PATTERNS = [
@@ -197,7 +254,7 @@ def test_the_data_of_amplifier_is_ignored(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.fixture
 def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manifest:
     """A manifest of two files, which are taken for old and so were not read."""
-    monkeypatch.setattr(manifests, "YOUNG", -(10**18))
+    monkeypatch.setattr(fingerprints, "YOUNG", -(10**18))
     for name in "ab":
         (tmp_path / name).write_text("x")
     manifest = Manifest(str(tmp_path), lambda path: True, recursive=True)
@@ -229,7 +286,7 @@ def test_files_that_were_not_read_are_not_read_by_a_look(old: Manifest) -> None:
 async def test_the_state_knows_the_contents_in_the_end(
     watching: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manifests, "YOUNG", -(10**18))
+    monkeypatch.setattr(fingerprints, "YOUNG", -(10**18))
     (tmp_path / "a.txt").write_text("x")
     async with watching() as watcher:
         first = watcher.state
@@ -265,6 +322,10 @@ def test_an_event_is_judged_by_each_of_its_files(tmp_path: Path) -> None:
     assert matches({"recursive": False}, "src/sub/a.py") == (
         "src/sub/a.py is in a folder of the folder, and recursive is false"
     )
+    assert matches({}, "src/a.py/") == "src/a.py/ names a folder, and it fires on files"
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "src" / "etc").symlink_to("../etc", target_is_directory=True)
+    assert matches({}, "src/etc/a.py") == "etc is a symbolic link, which is not followed"
     assert matches({}, changes="src/a.py") == f"src is not below {tmp_path / 'src'}"
 
 

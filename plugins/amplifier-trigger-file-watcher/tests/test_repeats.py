@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core.testing.clock import VirtualClock
-from amplifier_trigger_file_watcher import manifest, repeats
+from amplifier_trigger_file_watcher import fingerprints, manifest, repeats
 from amplifier_trigger_file_watcher.repeats import Repeats
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ async def test_a_path_changed_back_beside_new_rules_is_modified_twice(watching: 
 def test_a_named_file_is_read_though_a_write_through_a_map_left_its_facts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manifest, "YOUNG", 0)
+    monkeypatch.setattr(fingerprints, "YOUNG", 0)
     (tmp_path / "a.bin").write_bytes(b"x" * 4096)
     with (tmp_path / "a.bin").open("r+b") as file, mmap.mmap(file.fileno(), 4096) as pages:
         pages[0] = ord("y")

@@ -14,7 +14,8 @@ import pytest
 from amplifier_core.triggers import TriggerContext, TriggerEvent
 from amplifier_trigger_file_watcher import FileChangeTrigger
 from amplifier_trigger_file_watcher import state as states
-from amplifier_trigger_file_watcher.manifest import UNREAD, UNSURE, Change, Fingerprint, Manifest, fingerprint
+from amplifier_trigger_file_watcher.fingerprints import UNREAD, UNSURE, Fingerprint, fingerprint
+from amplifier_trigger_file_watcher.manifest import Change, Manifest
 from amplifier_trigger_file_watcher.state import Journal, pack, unpack
 
 if TYPE_CHECKING:

@@ -1,0 +1,71 @@
+"""Remember unreadable paths, and find out when they are readable again.
+
+A folder without permission, or a file of a silent server, is no deleted one: its files stay known.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from .folder_index import folders_above
+
+GONE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG))
+"""The errors of a path without a file; after any other one, a file may be there."""
+
+
+class Unreadable:
+    """The unreadable paths below `root`, each with the reason; a folder ends in a slash."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._reasons: dict[str, str | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._reasons)
+
+    def add(self, path: str, error: OSError) -> None:
+        """Take an unreadable path; do nothing if it is gone."""
+        if error.errno in GONE:
+            return
+        if error.errno == errno.EACCES and path[-1:] not in ("", "/") and not os.path.islink(self._root + path):  # noqa: PTH114
+            path = next(folders_above(path))  # a folder is closed, not the file
+        self._reasons[path] = error.strerror
+
+    def add_content(self, path: str) -> None:
+        """Take a file with unreadable content alone: its size and time stand for it, and it is no problem."""
+        self._reasons.setdefault(path, None)
+
+    def covers(self, path: str) -> bool:
+        """Return whether a folder above a path is unreadable."""
+        return bool(self._reasons) and any(folder in self._reasons for folder in folders_above(path))
+
+    def forget_below(self, folders: set[str]) -> None:
+        """Forget all paths in these folders: a look at them begins anew."""
+        for path in [path for path in self._reasons if path in folders or not folders.isdisjoint(folders_above(path))]:
+            del self._reasons[path]
+
+    def take_readable(self) -> list[str]:
+        """Return the paths readable again, or gone, and forget them."""
+        readable = [path for path in self._reasons if self._is_readable(path)]
+        for path in readable:
+            del self._reasons[path]
+        return readable
+
+    def list_problems(self) -> list[tuple[str, str]]:
+        """Return the paths with unseen changes, and the reasons."""
+        return [(path, reason) for path, reason in self._reasons.items() if reason is not None]
+
+    def _is_readable(self, path: str) -> bool:
+        place, is_content = self._root + path, self._reasons[path] is None
+        try:
+            if path[-1:] in ("", "/"):
+                os.stat(f"{place}.")  # noqa: PTH116 - a Path would drop the dot, which asks for the right to search
+                with os.scandir(place) as entries:
+                    return all(True for _ in entries)
+            if stat.S_ISREG(os.stat(place).st_mode) and is_content:  # noqa: PTH116 - as in the manifest
+                os.close(os.open(place, os.O_RDONLY))
+        except OSError as error:
+            return error.errno in GONE
+        return True
