@@ -115,11 +115,8 @@ class ModuleCoordinator:
         if not isinstance(chosen, str):
             raise TypeError(f"the name of a module at {mount_point} must be a string, not {chosen!r}")
         if mount_point == "tools":
-            fields = getattr(module, "__dict__", {})
             for part, kind, told in _DESCRIPTION:
-                value = getattr(type(module), part, None)
-                if part in fields and not isinstance(value, property):  # a property is not asked here
-                    value = fields[part]
+                value = _find_plain(module, part)
                 if isinstance(value, _PLAIN) and not isinstance(value, kind):
                     raise TypeError(f"tool '{chosen}': its {part} must be {told}, not {type(value).__name__}")
         set_value(self.mount_points[mount_point], chosen, module)
@@ -303,3 +300,14 @@ class ModuleCoordinator:
         from .hook_results import process
 
         return await process(self, result, event, hook_name)
+
+
+def _find_plain(module: Any, part: str) -> Any:
+    """Return an attribute of a module or its class as it was written: no code of it runs, as that of a property."""
+    of_class = None
+    for each in type(module).__mro__:
+        if part in each.__dict__:
+            of_class = each.__dict__[part]
+            break
+    fields = getattr(module, "__dict__", {})
+    return of_class if part not in fields or isinstance(of_class, property) else fields[part]

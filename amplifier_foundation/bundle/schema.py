@@ -7,9 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
-from amplifier_core.durations import LONGEST
-
-from ..documents.fields import MODULE_ID, PACKAGE, PermissionsSection, Seconds, Section, Size
+from ..documents.fields import MODULE_ID, PACKAGE, PermissionsSection, Seconds, Section, Size, clip
 from .background_config import BackgroundSessionConfig
 from .budget_config import BudgetConfig
 from .names import NAME_RULE, is_bundle_name
@@ -112,7 +110,7 @@ class SessionSection(Section):
     """Limit of tokens injected by hooks in one turn."""
     injection_size_limit: int | None = Field(default=None, ge=0)
     """Limit of characters of one injection."""
-    mount_timeout: float | None = Field(default=None, gt=0, le=LONGEST, allow_inf_nan=False)
+    mount_timeout: Annotated[float, AfterValidator(clip)] | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Time limit in seconds for finding and mounting one module; None: 60."""
     provider_preferences: list[Preference] | None = None
     """The provider that answers, and those that answer while it is out, in this order; None: by priority."""
@@ -208,7 +206,7 @@ class SpawnSection(BaseModel):
     """Children of one session at the same time; None: 20."""
     max_sessions: int | None = Field(default=None, ge=0)
     """Sessions below one top-level session; None: 500."""
-    timeout: float | None = Field(default=None, ge=0, le=LONGEST, allow_inf_nan=False)
+    timeout: Annotated[float, AfterValidator(clip)] | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Time limit in seconds, 0: unlimited; None: 1800."""
     max_cost_usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Limit in US dollars on a session with all sessions below it; None: unlimited."""

@@ -20,15 +20,19 @@ _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 PACKAGE = rf"^{_PART}(?:\[{_PART}(?:,{_PART})*\])?(?:(?:==|>=|~=)[0-9][A-Za-z0-9.+!]*)?$"
 """A package on the package index, with extras and a version if needed: `my-tools[fast]>=1.2`."""
 
+
+def clip(seconds: float) -> float:
+    """Return a duration, a hundred years for a longer one: clocks and stores overflow, and nobody lives to see it."""
+    return min(seconds, LONGEST)
+
+
 Seconds = Annotated[
     float,
     BeforeValidator(seconds_of),
-    Field(le=LONGEST),
-    WithJsonSchema(
-        {"anyOf": [{"type": "number", "minimum": 0, "maximum": LONGEST}, {"type": "string", "pattern": PATTERN}]}
-    ),
+    AfterValidator(clip),
+    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": PATTERN}]}),
 ]
-"""A duration of at most a hundred years: a number of seconds, or text such as `15m`."""
+"""A duration, a hundred years at most: a number of seconds, or text such as `15m`."""
 SessionId = Annotated[
     str,
     Field(min_length=1, json_schema_extra={"pattern": r"^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$"}),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from amplifier_core.durations import LONGEST, seconds_of
 from amplifier_core.permissions.hidden import is_printable
 
 from ..documents.fields import MODULE_ID, PermissionsSection, Seconds, Section, Size
@@ -40,8 +39,10 @@ class Override(Section):
 class Fetching(Section):
     """Limits on fetching remote bundles and modules."""
 
-    timeout: float = Field(default=0, gt=0, le=1_000_000, allow_inf_nan=False)
-    """Seconds for one source."""
+    timeout: Annotated[float, AfterValidator(lambda seconds: min(seconds, 1_000_000.0))] = Field(
+        default=0, gt=0, allow_inf_nan=False
+    )
+    """Seconds for one source; a million count for more: waiting for a process longer overflows."""
 
 
 class Storage(Section):
@@ -84,8 +85,8 @@ class Approvals(Section):
 class Retention(Section):
     """Limits on kept data."""
 
-    sessions: Annotated[Seconds, BeforeValidator(lambda given: min(seconds_of(given), LONGEST))] = 0
-    """Time to keep a session after its last change, a hundred years at most; 0: for ever."""
+    sessions: Seconds = 0
+    """Time to keep a session after its last change; 0: for ever."""
     max_size: Size = 0
     """Limit on the size of the store in bytes: older data goes first; 0: unlimited."""
     keep: int = Field(default=0, ge=0)

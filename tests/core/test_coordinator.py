@@ -269,8 +269,13 @@ async def test_a_tool_that_cannot_be_described_to_a_model_is_refused_with_its_na
 async def test_a_tool_that_makes_its_description_when_it_is_asked_for_is_not_asked_at_its_mount(
     coordinator: ModuleCoordinator,
 ) -> None:
+    class Asked:
+        def __get__(self, tool: object, kind: type) -> str:
+            raise AssertionError("it was asked for")
+
     class Lazy:
         name = "lazy"
+        description = Asked()
 
         @property
         def input_schema(self) -> dict[str, Any]:

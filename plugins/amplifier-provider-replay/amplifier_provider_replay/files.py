@@ -103,7 +103,8 @@ def _read_session(path: Path) -> RecordedSession:
 
 
 def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # a text may have other ends of lines
+    with path.open(encoding="utf-8", newline="\n") as file:  # a text may have other ends of lines
+        lines = file.readlines()
     for number, text in enumerate(lines, 1):
         try:
             line = json.loads(text)

@@ -61,6 +61,12 @@ def test_durations_are_numbers_of_seconds_or_text(tmp_path: Path) -> None:
     assert (config.retry.delay, config.retry.max_delay) == (2, 900)
 
 
+def test_a_longer_duration_counts_as_a_hundred_years() -> None:
+    config = BackgroundSessionConfig(name="s", debounce={"period": 1e30, "timeout": 10**30}, timeout="36526 days")
+    assert config.debounce is not None
+    assert {config.debounce.period, config.debounce.timeout, config.timeout} == {36_525 * 86_400}
+
+
 @pytest.mark.parametrize(
     ("lines", "place", "what"),
     [
@@ -75,9 +81,6 @@ def test_durations_are_numbers_of_seconds_or_text(tmp_path: Path) -> None:
         ("max_depth: 0", "5:16", "must be at least 1"),
         ("debounce: {period: soon}", "5:24", "soon"),
         ("debounce: {period: 0}", "5:24", "must be more than 0"),
-        ("debounce: {period: 1.0e+30}", "5:24", "must be at most 3155760000"),
-        (f"debounce: {{period: 1, timeout: {10**30}}}", "5:36", "must be at most 3155760000"),
-        ("timeout: 36526 days", "5:14", "must be at most 3155760000"),
         ("debounce:\n  timeout: 1", "6:7", "this key is required"),
         ("debounce: {period: 1, key: '{'}", "5:32", "braces hold a name"),
         ("throttle: {limit: 0, period: 1m}", "5:23", "must be at least 1"),

@@ -277,8 +277,6 @@ def test_a_folder_above_that_belongs_to_somebody_else_is_no_project(project: Pat
         ("fetch: {timeout: soon}\n", "1:18: error[AMP302] fetch.timeout: must be a number, not text"),
         ("fetch: {timeout: true}\n", "1:18: error[AMP302] fetch.timeout: must be a number, not true or false"),
         ("fetch: {timeout: 0}\n", "1:18: error[AMP303] fetch.timeout: must be more than 0"),
-        ("fetch: {timeout: 1.0e+30}\n", "1:18: error[AMP303] fetch.timeout: must be at most 1000000"),
-        ("approvals: {timeout: 1.0e+30}\n", "1:22: error[AMP303] approvals.timeout: must be at most 3155760000"),
         ("bundle: ''\n", "1:9: error[AMP303] bundle: must not be empty"),
         ("storage: a b\n", "1:10: error[AMP303] storage: must match [A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"),
         ("bundles: {'a/b': /x}\n",
