@@ -170,6 +170,11 @@ async def test_the_log_links_to_stored_sessions_alone(desk: Desk, filled: Filled
     assert "/sessions/bg-hook-0001" not in html
 
 
+async def test_the_log_shows_what_other_sites_have_sent(desk: Desk) -> None:
+    await desk.store.emit(SessionEvent("work:done", {}, source_session_id="berlin.coder-0123456789ab"))
+    assert '<span class="id small">berlin.coder-0123456789ab</span>' in await show(desk, "/log")
+
+
 async def test_the_log_shows_every_event(desk: Desk, filled: Filled) -> None:
     await desk.store.emit(SessionEvent("work:done", {"text": HOSTILE}))
     html = await show(desk, "/log")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from amplifier_core.errors import SessionNotFound
+from amplifier_core.errors import InvalidSessionId, SessionNotFound
 from amplifier_core.utils.secrets import redact_all
 from amplifier_foundation.documents.json_text import dump_json
 
@@ -51,10 +51,10 @@ async def _read_since(desk: Desk, number: int) -> list[SessionEvent]:
 
 
 async def _find_stored(desk: Desk, ids: set[str]) -> set[str]:
-    """Return the ids of stored sessions; a source may be a background session itself."""
+    """Return the ids of stored sessions; a source may be a background session, or a session of another site."""
     found = set()
     for each in ids:
-        with suppress(SessionNotFound):
+        with suppress(InvalidSessionId, SessionNotFound):
             found.add((await desk.store.get(each)).session_id)
     return found
 
