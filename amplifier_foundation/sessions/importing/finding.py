@@ -63,9 +63,10 @@ def find_in(place: Path, program: str | None = None) -> list[Found]:
     Only those where a program keeps its sessions are the person's own. Files of other kinds are passed over in a
     folder. Raises `ValueError` for a file of no known format, `OSError`.
     """
-    kind, is_own = detect(place, program), _is_own(place)
+    kind, roots = detect(place, program), _resolve_roots()
     if kind is not None:
-        return [_find(kind, place.parent if place.name == TRANSCRIPT_FILENAME else place, is_own=is_own)]
+        path = place.parent if place.name == TRANSCRIPT_FILENAME else place
+        return [_find(kind, path, is_own=_is_below(place, roots))]
     if not place.is_dir():
         known = "a file of Claude Code or Codex, a session's folder, and an export as JSON lines can be imported"
         raise ValueError(f"{place}: this is no session of {', '.join(PROGRAMS)}: {known}")
@@ -78,7 +79,8 @@ def find_in(place: Path, program: str | None = None) -> list[Found]:
         for file in sorted(files):
             path = Path(folder, file)
             if file.endswith(".jsonl") and not file.startswith("agent-") and (kind := detect(path, program)):
-                found.append(_find(kind, path.parent if file == TRANSCRIPT_FILENAME else path, is_own=is_own))
+                whole = path.parent if file == TRANSCRIPT_FILENAME else path
+                found.append(_find(kind, whole, is_own=_is_below(path, roots)))
     return sorted(found, key=lambda each: (each.changed, str(each.path)), reverse=True)
 
 
@@ -174,10 +176,15 @@ def _roots(program: str) -> list[Path]:
     return [_expand("~/.amplifier/projects"), data_home() / "projects"]
 
 
-def _is_own(place: Path) -> bool:
-    """Return whether a path, with its links followed, lies where a program keeps its sessions."""
-    roots = [root for program in PROGRAMS for root in _roots(program)]
-    return any(place.resolve().is_relative_to(root.resolve()) for root in roots)
+def _resolve_roots() -> list[Path]:
+    """Return the folders of all programs with their links followed."""
+    return [root.resolve() for program in PROGRAMS for root in _roots(program)]
+
+
+def _is_below(path: Path, roots: list[Path]) -> bool:
+    """Return whether a path, with its links followed, lies in one of the roots."""
+    real = path.resolve()
+    return any(real.is_relative_to(root) for root in roots)
 
 
 def _expand(path: str) -> Path:

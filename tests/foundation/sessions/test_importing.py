@@ -171,6 +171,12 @@ def test_what_lies_where_a_program_keeps_its_sessions_is_the_persons_own(
     (own.parent / "c.jsonl").symlink_to(elsewhere)
     places = [elsewhere, own, tmp_path / "link", own.parent / "c.jsonl"]
     assert [find_in(each)[0].is_own for each in places] == [False, True, True, False]
+    for folder in (tmp_path / ".claude", tmp_path):  # above the place of the program, too
+        assert {each.path: each.is_own for each in find_in(folder)} == {
+            own: True,
+            own.parent / "c.jsonl": False,
+            **({elsewhere: False} if folder == tmp_path else {}),
+        }
 
 
 async def test_a_file_of_anybody_puts_no_session_below_one_of_the_person(store: SessionStore, tmp_path: Path) -> None:
