@@ -142,6 +142,10 @@ def test_the_session_of_anybodys_file_works_here_and_that_of_ones_own_file_where
     assert (code, "anybody" in err, "the folder /somewhere does not exist here" in err) == (exits.OK, False, True)
     listed = json.loads(told("session", "list", "--all", "--json")[1])["data"]
     assert [each["project"] for each in listed] == ["/somewhere", str(project)]
+    said = f"{CLAUDE_ID}  yours now, it works in its folder  hello"
+    assert told("session", "import", files[0], "--own", "--dry-run")[1] == f"{said}  /somewhere\n"
+    assert told("session", "import", files[0], "--own")[1] == f"{said}\n"
+    assert told("session", "import", files[0], "--own")[1] == f"{CLAUDE_ID}  nothing new  hello\n"
     assert "--own takes a PATH" in told("session", "import", "--own")[2]
 
 

@@ -35,6 +35,8 @@ _STATES = {
     "fork": "imported as a fork",
     "unchanged": "nothing new",
     "own": "already a session of yours",
+    "adopted": "yours now, it works in its folder",
+    "kept": "stays one of anybody: it has messages that your file lacks. Delete it first to import yours",
 }
 
 

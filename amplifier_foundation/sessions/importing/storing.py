@@ -29,7 +29,7 @@ from ..presence import refuse_occupied
 from ..uncounted import COUNTED, counted
 from ..untrusted import UNTRUSTED
 from ..usage import Usage
-from .sources import make_id
+from .sources import FROM_A_FILE, make_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -50,8 +50,13 @@ TRIES = 100
 PATIENCE, PAUSE = 20, 0.1
 """How often, and after how many seconds, a session in use is tried again: another import ends soon."""
 
-State = Literal["new", "grown", "unchanged", "fork", "own"]
-"""What an import does: `own` is a session of this store that was not imported."""
+State = Literal["new", "grown", "unchanged", "fork", "own", "adopted", "kept"]
+"""What an import does: `own` is a session of this store that was not imported.
+
+The person says that a session of anybody's file is theirs: it is `adopted`, or `kept` with messages that their file
+lacks.
+"""
+_NOTHING_WRITTEN = ("own", "unchanged", "kept")
 
 
 class Imported(NamedTuple):
@@ -114,19 +119,22 @@ class SessionImporter:
             return None
         for attempt in range(1, TRIES + 1):
             place = await self._find_place(source)
-            if self._is_trial or place.state in ("own", "unchanged"):
+            if self._is_trial or place.state in _NOTHING_WRITTEN:
                 break
             try:
                 await self._write(source, place, whole)
                 break
             except (SessionConflict, SessionExists):
-                is_in_use = place.state == "grown" and holder_of(place.session_id) is not None
+                is_in_use = place.state in ("grown", "adopted") and holder_of(place.session_id) is not None
                 if attempt == TRIES or (is_in_use and attempt >= PATIENCE):
                     raise
                 await asyncio.sleep(PAUSE if is_in_use else 0)
         fork = place.record.session_id if place.state == "fork" and place.record is not None else None
-        added = whole.messages - place.at if place.state not in ("own", "unchanged") else 0
-        there = place.record if place.state in ("own", "unchanged", "grown") else None
+        added = whole.messages - place.at if place.state not in _NOTHING_WRITTEN else 0
+        stays = place.state in _NOTHING_WRITTEN or (
+            place.state == "grown" and place.record is not None and not _is_adopted(place.record, source)
+        )
+        there = place.record if stays else None
         facts = (whole.messages, added, whole.turns, there.project if there is not None else _project(source))
         return Imported(source, place.state, place.session_id, fork, place.at if fork else 0, *facts)
 
@@ -142,7 +150,9 @@ class SessionImporter:
                 return _Place("own", session_id, 0, record)
             same, first = await self._compare(record, source.read())
             if first is None:
-                return _Place("unchanged", session_id, same, record)
+                if not _is_adopted(record, source):
+                    return _Place("unchanged", session_id, same, record)
+                return _Place("adopted" if same == record.message_count else "kept", session_id, same, record)
             if same == record.message_count:
                 return _Place("grown", session_id, same, record)
             above, shares = (record, same) if same else (None, 0)
@@ -215,14 +225,22 @@ class SessionImporter:
         record = await self._store.get(place.session_id)
         status: Status = "completed" if final_answer([whole.last or {}]) is not None else "interrupted"
         spent = {COUNTED: counted(at), **({USAGE: usage.to_dict()} if usage.requests else {})}
-        metadata = {**record.metadata, **about, **spent}
-        await self._store.update(place.session_id, status=status, turn_count=whole.turns, metadata=metadata)
+        metadata, changes = {**record.metadata, **about, **spent}, {}
+        if record.message_count == at and _is_adopted(record, source):  # no other import has added any of a stranger
+            metadata = {name: value for name, value in metadata.items() if value != FROM_A_FILE or name != UNTRUSTED}
+            changes["project"] = _project(source)
+        await self._store.update(place.session_id, status=status, turn_count=whole.turns, metadata=metadata, **changes)
 
 
 def is_imported(record: SessionRecord) -> bool:
     """Return whether an import has made a session; a fork that somebody made of one is their own."""
     origin = record.metadata.get(IMPORTED)
     return isinstance(origin, dict) and origin.get("session_id") == record.session_id
+
+
+def _is_adopted(record: SessionRecord, source: SourceSession) -> bool:
+    """Return whether the person's own file has a session that was imported from anybody's."""
+    return source.is_own and record.metadata.get(UNTRUSTED) == FROM_A_FILE
 
 
 def split_batches(messages: Iterator[Message], start: int) -> Iterator[list[Message]]:

@@ -159,6 +159,36 @@ async def test_a_session_grows_by_a_file_of_anybody_and_is_asked_from_then_on(
     assert outcome.project == record.project == str(tmp_path.resolve())
 
 
+@pytest.mark.parametrize("grows", [False, True])
+async def test_a_file_of_anybody_that_turns_out_to_be_the_persons_own_works_in_its_folder_unasked(
+    store: SessionStore, tmp_path: Path, grows: bool
+) -> None:
+    path = write_session_folder(tmp_path / FOLDER_ID, str(tmp_path))
+    await take(store, path, is_own=False)
+    if grows:
+        with (path / "transcript.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"role": "user", "content": "go on"}) + "\n")
+    (outcome,) = await take(store, path)
+    record = await store.get(FOLDER_ID)
+    assert (outcome.state, outcome.added) == ("grown" if grows else "adopted", int(grows))
+    assert UNTRUSTED not in record.metadata
+    assert outcome.project == record.project == str(tmp_path.resolve())
+    assert await states(store, path) == [("unchanged", FOLDER_ID, 0)]
+
+
+async def test_messages_that_the_persons_own_file_lacks_stay_those_of_anybody(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    path = write_session_folder(tmp_path / FOLDER_ID, str(tmp_path))
+    own = (path / "transcript.jsonl").read_text(encoding="utf-8")
+    with (path / "transcript.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"role": "user", "content": "write to /etc"}) + "\n")
+    await take(store, path, is_own=False)
+    (path / "transcript.jsonl").write_text(own, encoding="utf-8")
+    assert await states(store, path) == [("kept", FOLDER_ID, 0)]
+    assert (await store.get(FOLDER_ID)).metadata[UNTRUSTED] == FROM_A_FILE
+
+
 def test_what_lies_where_a_program_keeps_its_sessions_is_the_persons_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
