@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import SessionNotFound
-from amplifier_core.permissions import Access, Call
+from amplifier_core.permissions import Access, Call, Layer, Policy
 from amplifier_core.permissions.own_python import OWN_PYTHON, is_own_python
 from amplifier_core.permissions.repositories import is_obeyed_by_git
 from amplifier_core.process_forks import close_in_forks
@@ -223,15 +223,25 @@ async def _finish(
 
 
 def _find_writable(engine: Engine, background: BackgroundSessionState, worktree: Worktree) -> MayWrite | None:
-    """Return whether no rule denies `write_file` at a path of the repository; None for sessions without rules.
+    """Return whether nothing denies a write to a path of the repository; None for sessions without rules.
 
-    The path counts as in a call in the project. git follows no link on the way to it, so none is followed here.
+    The path counts as in a call of `write_file` in the project, for which rules with a pattern hold, and the modes. A
+    refusal of the whole tool leaves others to a session, so it closes no path. git follows no link, so none is followed
+    here.
     """
     gate = engine.parent.coordinator.permissions
     if gate is None:
         return None
     layer, project = bundle_layer(background.prepared.bundle), background.project
-    policy = gate.policy.below(layer) if layer is not None else gate.policy
+    policy = Policy(
+        Layer(
+            each.source,
+            [rule for rule in each.rules if rule.pattern or rule.effect != "deny"],
+            each.mode,
+            is_own=each.is_own,
+        )
+        for each in (gate.policy.below(layer) if layer is not None else gate.policy).layers
+    )
 
     def may_write(name: str) -> bool:
         whole = f"{worktree.top}/{name}"

@@ -228,6 +228,17 @@ async def test_what_the_person_lets_sessions_write_and_links_within_the_project_
     assert repository.read(".github/workflows/a.yml") == "x"
 
 
+@pytest.mark.parametrize(("denied", "merged"), [("write_file", True), ("write_file(**)", False), ("*(b*)", False)])
+async def test_a_rule_about_a_whole_tool_refuses_no_merge(
+    repository: Repository, worker: Worker, home: Path, denied: str, merged: bool
+) -> None:
+    home.mkdir(mode=0o700)
+    (home / "settings.yaml").write_text(f"permissions: {{deny: ['{denied}']}}\n")
+    await worker.handle(f"run {PREPARE}write('b.txt')")
+    [end] = await worker.ends()
+    assert end["merged"] is merged
+
+
 async def test_a_branch_that_is_checked_out_in_the_middle_of_a_merge_gets_nothing_of_another(
     repository: Repository, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
