@@ -13,7 +13,7 @@ import os
 import time
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_core.frozen import frozen
 
@@ -32,9 +32,19 @@ MOST_ANNOUNCED = 1000
 PATIENCE = 10.0
 """Seconds until another git has finished with the files of the project."""
 _WAIT = 0.05
-_LINK = "120000"
-"""The mode of a link in a tree of git."""
+_LINK, _SUBMODULE = "120000", "160000"
+"""Modes in a tree of git."""
 _TRIES = 5
+
+
+class _Change(NamedTuple):
+    """A file in which two commits differ, with its mode and the name of its object in the later one."""
+
+    name: str
+    mode: str
+    content: str
+    status: str
+    """As in `git diff --name-status`."""
 
 
 class NotMerged(Exception):
@@ -83,8 +93,9 @@ class Merge:
         else:
             began = f"the commit {self.base[:12]} that the work began with"
             raise NotMerged(f"the branch {make_plain(onto)}, checked out in the project, does not have {began}")
-        self._refuse_guarded(head, merge)
-        announce(self._digest_changes(head, merge))
+        changes = self._read_changes(head, merge)
+        self._refuse_guarded(changes)
+        announce(self._digest_files(changes))
         try:
             return self._move_forward(head, merge)
         except GitError as error:
@@ -111,17 +122,27 @@ class Merge:
             raise NotMerged(f"conflicts in {name_files(conflicts)}", conflicts)
         return said[0]
 
-    def _refuse_guarded(self, before: str, after: str) -> None:
+    def _read_changes(self, before: str, after: str) -> list[_Change]:
+        """Return how a commit differs from another."""
+        said = self.git.run("diff-tree", "-r", "-z", "--no-renames", before, after).split("\0")
+        changes = []
+        for facts, name in zip(said[::2], said[1::2], strict=False):
+            _, mode, _, content, status = facts.split()
+            changes.append(_Change(name, mode, content, status))
+        return changes
+
+    def _refuse_guarded(self, changes: Sequence[_Change]) -> None:
         """Raise `NotMerged` for a change of a file closed to the session's writes, or of a link to one."""
         if self.may_write is None:
             return
-        said = self.git.run("diff-tree", "-r", "-z", "--no-renames", before, after).split("\0")
-        changed = {name: facts.split() for facts, name in zip(said[::2], said[1::2], strict=False)}
-        links = [name for name, facts in changed.items() if facts[1] == _LINK]
-        targets = zip(links, self._read_objects([changed[name][3] for name in links]), strict=True)
-        leading = [name for name, target in targets if not self._may_lead(name, os.fsdecode(target))]
+        links = [each for each in changes if each.mode == _LINK]
+        targets = zip(links, self._read_objects([each.content for each in links]), strict=True)
+        leading = [link.name for link, target in targets if not self._may_lead(link.name, os.fsdecode(target))]
         for guarded, why in (
-            ([name for name in changed if not self.may_write(name)], "changes files that no session may write"),
+            (
+                [each.name for each in changes if not self.may_write(each.name)],
+                "changes files that no session may write",
+            ),
             (leading, "has links to what no session may write"),
         ):
             if guarded:
@@ -139,23 +160,25 @@ class Merge:
         return self.may_write("/".join([*above, *parts]))
 
     def _read_objects(self, names: Sequence[str]) -> Iterator[bytes]:
-        """Yield the contents of objects by their names of one line each."""
+        """Yield the contents of objects. Raises `GitError` for one that the repository lacks."""
         said = self.git.run("cat-file", "--batch", data="".join(f"{each}\n" for each in names))
         rest = said.encode("utf-8", "surrogateescape")
         for _ in names:
             head, _, rest = rest.partition(b"\n")
+            if head.endswith(b" missing"):
+                missing = f"the object {head.split()[0].decode()} is missing in {self.git.repository}"
+                raise GitError(f"{missing}. `git fsck` names all that are; fetch them from another clone")
             size = int(head.rpartition(b" ")[2])
             yield rest[:size]
             rest = rest[size + 1 :]
 
-    def _digest_changes(self, before: str, after: str) -> dict[str, str]:
-        """Return the SHA-256 of the files in which a commit differs from another, by their paths in the project."""
-        listed = self.git.run("diff-tree", "-r", "-z", "--name-only", "--diff-filter=AM", before, after).split("\0")
-        names = [each for each in listed if each and "\n" not in each][:MOST_ANNOUNCED]
-        contents = self._read_objects([f"{after}:{each}" for each in names])
+    def _digest_files(self, changes: Sequence[_Change]) -> dict[str, str]:
+        """Return the SHA-256 of new and changed files, by their paths in the project; those of submodules have none."""
+        files = [each for each in changes if each.status in ("A", "M") and each.mode != _SUBMODULE][:MOST_ANNOUNCED]
+        contents = self._read_objects([each.content for each in files])
         return {
-            str(Path(self.git.files, name)): sha256(content).hexdigest()
-            for name, content in zip(names, contents, strict=True)
+            str(Path(self.git.files, file.name)): sha256(content).hexdigest()
+            for file, content in zip(files, contents, strict=True)
         }
 
     def _move_forward(self, head: str, merge: str) -> bool:

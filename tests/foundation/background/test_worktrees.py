@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amplifier_foundation.background.git import Git
+from amplifier_foundation.background.git import Git, GitError
 from amplifier_foundation.background.worktree_merges import Merge
 from tests.programs import require
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from amplifier_core import Delivery
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import DurableStore
+    from amplifier_foundation.background.worktree_merges import MayWrite
 
 pytestmark = pytest.mark.slow
 
@@ -237,6 +238,40 @@ async def test_a_rule_about_a_whole_tool_refuses_no_merge(
     await worker.handle(f"run {PREPARE}write('b.txt')")
     [end] = await worker.ends()
     assert end["merged"] is merged
+
+
+@pytest.mark.parametrize("may_write", [None, lambda name: True])
+def test_a_commit_of_a_submodule_is_merged(repository: Repository, may_write: MayWrite | None) -> None:
+    base = repository.git("rev-parse", "HEAD")
+    repository.git("checkout", "--quiet", "-b", "issue-7")
+    repository.write("b.txt", "mine\n")
+    (repository.project / "sub").mkdir()
+    repository.git("update-index", "--add", "--cacheinfo", f"160000,{'a' * 40},sub")
+    work = repository.commit("Work")
+    repository.git("checkout", "--quiet", "main")
+    announced: list[str] = []
+    merge = Merge(Git(str(repository.top / ".git"), str(repository.top)), "issue-7", base, work, "Merge", may_write)
+    merge.make(announced.extend)
+    assert announced == [str(repository.top / "b.txt")]
+    assert repository.git("ls-tree", "main", "sub").startswith("160000")
+
+
+def test_an_object_that_git_lacks_is_named(repository: Repository) -> None:
+    repository.git("checkout", "--quiet", "-b", "issue-7")
+    repository.write("b.txt", "mine\n")
+    work = repository.commit("Work")
+    repository.git("checkout", "--quiet", "main")
+    blob = repository.git("rev-parse", f"{work}:b.txt")
+    (repository.top / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    merge = Merge(
+        Git(str(repository.top / ".git"), str(repository.top)),
+        "issue-7",
+        repository.git("rev-parse", "main"),
+        work,
+        "Merge",
+    )
+    with pytest.raises(GitError, match=f"{blob} is missing"):
+        merge.make(dict)
 
 
 async def test_a_branch_that_is_checked_out_in_the_middle_of_a_merge_gets_nothing_of_another(
