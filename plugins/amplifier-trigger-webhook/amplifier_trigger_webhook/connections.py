@@ -36,7 +36,10 @@ BACKLOG = 64
 `MOST_CONNECTIONS` are closed before the next."""
 GRACE = 3.0
 """Seconds for open requests at the end; a stopped webhook has answered its own already."""
-REASONS = {400: "it was no HTTP; a sender with https needs a proxy that decrypts"}
+REASONS = {
+    400: "it was no HTTP, or the end of its body was unclear: a sender with https needs a proxy that decrypts, and "
+    "a proxy sends either Content-Length or, with HTTP/1.1, Transfer-Encoding: chunked"
+}
 """What an answer of the server itself means, with the remedy."""
 
 

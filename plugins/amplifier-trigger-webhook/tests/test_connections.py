@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from amplifier_trigger_webhook import connections
+
 from .conftest import Run, Running
 
 
@@ -46,7 +48,7 @@ async def test_a_flood_of_what_is_no_http_is_few_lines(run: Run, caplog: pytest.
             assert b" 421 " in await asyncio.to_thread(send_raw, bench, answered, b"no chunk\r\n")
         host, port = place_of(bench)
     server = f"the server at {host}, port {port}, refused"
-    reason = "with 400 within a minute: it was no HTTP; a sender with https needs a proxy that decrypts"
+    reason = f"with 400 within a minute: {connections.REASONS[400]}"
     lines = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
     assert [each for each in lines if "with 421" not in each] == [
         next(each for each in lines if "listens at" in each),
@@ -63,7 +65,9 @@ async def test_a_flood_of_what_is_no_http_is_few_lines(run: Run, caplog: pytest.
         b"HTTP/1.0\r\nHost: localhost\r\n",
     ],
 )
-async def test_a_request_whose_end_is_unclear_is_refused_and_nothing_after_it_is_read(head: bytes, run: Run) -> None:
+async def test_a_request_whose_end_is_unclear_is_refused_and_nothing_after_it_is_read(
+    head: bytes, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
     async with run() as bench:
         path = urlsplit(bench.trigger.url).path.encode()
         second = b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\n" + BODY
@@ -73,3 +77,4 @@ async def test_a_request_whose_end_is_unclear_is_refused_and_nothing_after_it_is
         assert (answers.count(b"HTTP/1.1"), answers.startswith(b"HTTP/1.1 400 ")) == (1, True)
         assert b" 202 " in await asyncio.to_thread(send_raw, bench, second)
     assert len(bench.events) == 1
+    assert "a proxy sends either Content-Length or, with HTTP/1.1, Transfer-Encoding" in caplog.text
