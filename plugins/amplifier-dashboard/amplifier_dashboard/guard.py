@@ -41,8 +41,8 @@ HEADERS = {
 GUESSES, WINDOW = 5, 60.0
 """Wrong passwords within so many seconds, after which each further one is refused unread."""
 LOGIN, LOGOUT = "/login", "/logout"
-OF_THIS_MACHINE = re.compile(r"(localhost|127\.0\.0\.1|\[::1\]):\d{1,5}")
-"""Hosts of this machine, or of one with a tunnel to here: it may begin at another port."""
+OF_THIS_MACHINE = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?")
+"""Hosts of this machine, or of one with a tunnel to here: it may begin at another port; browsers name no port 80."""
 
 _ROOTED = re.compile(rf"(/~[0-9a-f]{{{ROOT_LENGTH}}})(/.*)", re.DOTALL)
 

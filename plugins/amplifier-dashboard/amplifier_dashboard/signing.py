@@ -103,7 +103,7 @@ class Signer:
             key = self._key.read_bytes()
             if len(key) == KEY_LENGTH:
                 return key
-        with locked_folder(self._folder):
+        with locked_folder(make_private(self._folder)):  # somebody may have removed it
             if not self._key.exists() or self._key.stat().st_size != KEY_LENGTH:  # else another process has made it
                 self._write_key()
         return self._read_key()

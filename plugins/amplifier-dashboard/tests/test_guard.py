@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -143,6 +144,16 @@ def test_a_link_is_good_once_for_servers_that_share_a_folder(tmp_path: Path) -> 
     assert taken.count(True) == 1
 
 
+def test_a_folder_that_is_removed_ends_all_logins_and_new_links_are_good(tmp_path: Path) -> None:
+    folder, now = tmp_path / "page", time.time()
+    signer = Signer(folder)
+    cookie = signer.make_cookie(now)
+    shutil.rmtree(folder)
+    assert not signer.is_cookie(cookie, now)
+    assert signer.take_link(Signer(folder).make_link(now), now)
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
 def test_a_browser_stays_known_when_the_server_starts_anew_and_not_at_another_port(tmp_path: Path) -> None:
     with served_page(tmp_path) as before:
         client = Client(before.address)
@@ -161,13 +172,18 @@ def test_a_browser_stays_known_when_the_server_starts_anew_and_not_at_another_po
         "127.0.0.1.evil.example",
         "evil.example:{port}",
         "",
-        "127.0.0.1",
+        "127.0.0.2",
         "localhost:80@evil.example",
         "localhost:80.evil.example",
     ],
 )
 def test_a_request_for_another_name_is_refused(known: Client, host: str) -> None:
     assert known.ask("GET", "/", Host=host.format(port=known.place.port)).status == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "localhost:8080"])
+def test_a_tunnel_may_begin_at_any_port_of_this_machine(known: Client, host: str) -> None:
+    assert known.ask("GET", "/", Host=host).status == 200  # a browser names no port 80
 
 
 @pytest.mark.parametrize(
