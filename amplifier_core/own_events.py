@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from .events import ALL_EVENTS
 
-_PREFIXES = ("session:", "trigger:", "background:")
+_PREFIXES = ("session:", "trigger:", "background:", "flow:run:", "flow:task:", "router:", "transport:")
 _NAMES = frozenset(
     {
         *ALL_EVENTS,
-        *("operator:acted", "router:overflow", "transport:lost", "transport:set_aside"),
-        *("flow:run:cancelled", "flow:run:completed", "flow:run:failed"),
-        *("flow:task:completed", "flow:task:failed", "flow:task:skipped"),
+        "operator:acted",
         *("issue:closed", "issue:created", "issue:unblocked", "issue:updated"),
     }
 )

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
     from amplifier_core.events import SessionEvent
 
-OVERFLOW = "router:overflow"
+ROUTER = "router:"
+"""The beginning of the names of the router's own events."""
+OVERFLOW = f"{ROUTER}overflow"
 """The router's notice of lost events, for subscribers that name it or a prefix of it."""
 
 Item = TypeVar("Item", bound="Any")

@@ -11,7 +11,7 @@ from amplifier_core.events import SessionEvent
 from amplifier_core.log_triggers import OF_SITE
 from amplifier_core.permissions.hidden import is_printable
 
-from ..events.names import OVERFLOW
+from ..events.names import ROUTER
 from . import OWN
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def decode(message: Message, now: datetime) -> Letter:
     _require(isinstance(event, dict), "it has no event")
     _require(event.get("name") == message.name, f"its event is not '{message.name:.60}'")
     _require(len(message.name) <= LONGEST_NAME and is_printable(message.name), "the name of its event is no name")
-    _require(not message.name.startswith((OWN, OVERFLOW)), "no site sends events about its transports and its router")
+    _require(not message.name.startswith((OWN, ROUTER)), "no site sends events about its transports and its router")
     _require(isinstance(event.get("data"), dict), "the data of its event is not a JSON object")
     _require(_is_text(_ID, event.get("event_id")), "its event_id is no id")
     _require(event.get("cause") is None or _is_text(_ID, event["cause"]), "its cause is no id")

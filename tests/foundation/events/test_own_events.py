@@ -21,6 +21,11 @@ def test_every_name_that_the_program_logs_is_its_own() -> None:
     assert [name for name in (*ALL_EVENTS, *logged) if not is_own_event(name)] == []
 
 
-@pytest.mark.parametrize("name", ["operator:paged", "issue:triaged", "flow:started", "flow:task:begun", "work:done"])
+@pytest.mark.parametrize("name", ["flow:run:started", "flow:task:begun", "transport:found", "router:slow"])
+def test_names_beside_those_of_runs_transports_and_the_router_are_kept_for_them(name: str) -> None:
+    assert is_own_event(name)
+
+
+@pytest.mark.parametrize("name", ["operator:paged", "issue:triaged", "flow:started", "flow:tasks:begun", "work:done"])
 def test_other_names_are_free(name: str) -> None:
     assert not is_own_event(name)
