@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import webbrowser
-from contextlib import contextmanager
+from contextlib import asynccontextmanager
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,18 +16,20 @@ import click
 from amplifier_foundation.paths import find_home
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator
 
 KEPT = 60.0
 """Seconds in which a browser has read the file."""
+GRAPHICAL = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+"""Variables of an environment with a browser; elsewhere, Python would know those of a terminal alone."""
 
 
-@contextmanager
-def opened(link: str) -> Iterator[bool]:
-    """Open a link in a browser; give whether one was found. The file is removed after `KEPT` or with the block.
+@asynccontextmanager
+async def opened(link: str) -> AsyncIterator[bool]:
+    """Open a link in a browser; give whether a program for it was found.
 
-    It lies in the home folder, and is not hidden: a browser of a snap reads no hidden folders, and has a `/tmp` of its
-    own. Raises `OSError`.
+    The file is removed after `KEPT` or with the block. It lies in the home folder, and is not hidden: a browser of a
+    snap reads no hidden folders, and has a `/tmp` of its own. Raises `OSError`.
     """
     home = find_home()
     kept = TemporaryDirectory(prefix="amplifier-dashboard-", dir=home if home and os.access(home, os.W_OK) else None)
@@ -42,6 +44,12 @@ def opened(link: str) -> Iterator[bool]:
                 f'<meta http-equiv="refresh" content="0; url={to}"><a href="{to}">Open the page</a>\n',
                 encoding="utf-8",
             )
-            yield click.launch(str(page)) == 0 or webbrowser.open(page.as_uri())
+            yield await asyncio.to_thread(_open, page)
     finally:
         timer.cancel()
+
+
+def _open(page: Path) -> bool:
+    """Open a file in the person's browser, or else as the system opens files: that may be an editor for HTML."""
+    is_graphical = any(os.environ.get(each) for each in GRAPHICAL)
+    return (is_graphical and webbrowser.open(page.as_uri())) or click.launch(str(page)) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import time
 from contextlib import asynccontextmanager, contextmanager
@@ -195,6 +196,8 @@ def test_a_link_that_is_opened_is_no_argument_that_others_can_read(
         (tmp_path / "bin" / name).write_text(OPENER, encoding="utf-8")
         (tmp_path / "bin" / name).chmod(0o755)
     (tmp_path / "me").mkdir()
+    for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     monkeypatch.setenv("SEEN", str(tmp_path))
@@ -214,6 +217,30 @@ def test_a_link_that_is_opened_is_no_argument_that_others_can_read(
         context.close()
         assert Client(link).enter(link).status == 401  # it was this one
     assert [*(tmp_path / "me").iterdir()] == []
+
+
+def test_a_link_is_opened_in_the_browser_where_another_program_opens_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, does in (
+        ("xdg-settings", "echo firefox.desktop"),
+        ("xdg-open", 'touch "$SEEN/editor"'),
+        ("firefox", 'printf %s "$1" > "$SEEN/new"; mv "$SEEN/new" "$SEEN/browser"'),
+    ):
+        (tmp_path / "bin" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{does}\n", encoding="utf-8")
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    monkeypatch.setenv("DISPLAY", ":9")
+    monkeypatch.setenv("SEEN", str(tmp_path))
+    monkeypatch.delenv("BROWSER", raising=False)
+    with running(tmp_path, "dashboard", "--port", "0", "--open"):
+        ends = time.monotonic() + 60
+        while not (tmp_path / "browser").exists():
+            assert time.monotonic() < ends
+            time.sleep(0.02)
+        assert re.fullmatch(r"file:///.*/open\.html", (tmp_path / "browser").read_text(encoding="utf-8"))
+    assert not (tmp_path / "editor").exists()
 
 
 def test_all_logins_and_links_are_ended_while_pages_run(tmp_path: Path) -> None:
