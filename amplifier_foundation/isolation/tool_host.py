@@ -24,6 +24,7 @@ from amplifier_core.hooks import HookRegistry
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.models import HookResult, ToolResult
 from amplifier_core.permissions import PermissionGate, Policy
+from amplifier_core.raised import describe_at, find_place
 
 from .limits import ProcessLimits
 from .link import Link, LinkClosed
@@ -211,6 +212,15 @@ class _Coordinator(ModuleCoordinator):
 
 
 def _describe(name: str, tool: Any) -> dict[str, Any]:
+    """Return what there is to know of a tool. Raises `RuntimeError` with its name, its class and the place."""
+    try:
+        return _ask(name, tool)
+    except Exception as error:
+        said = describe_at(error, find_place(error, tool))
+        raise RuntimeError(f"the tool '{name}' ({type(tool).__qualname__}) cannot be described: {said}") from error
+
+
+def _ask(name: str, tool: Any) -> dict[str, Any]:
     accesses, config = getattr(tool, "accesses", None), getattr(tool, "config", None)
     effects = config.get("effects") if isinstance(config, dict) else None
     return {

@@ -219,10 +219,13 @@ def _find_modules(folder: str, repository: str) -> Iterator[str]:
             folders[:] = [each for each in folders if each == "modules"]
 
 
-def find_second_names(folder: str, guarded: Guarded) -> list[str]:
-    """Return the guarded files with a second name (a hard link): through that, a command could read or write them."""
+def why_unguarded(folder: str, guarded: Guarded) -> str:
+    """Return why a file cannot be guarded, with the remedy: a command could reach it by another name; "" for none."""
     inside = [f"{path}/{part}" for path, parts in guarded.parts.items() for part in parts]
-    return [path for path in (*guarded.obeyed, *guarded.secret, *inside) if _count_names(f"{folder}/{path}") > 1]
+    for path in (*guarded.obeyed, *guarded.secret, *inside):
+        if _count_names(f"{folder}/{path}") > 1:
+            return f"{path} has another name (a hard link), and cannot be guarded. Put a copy of it in its place"
+    return ""
 
 
 def _count_names(path: str) -> int:

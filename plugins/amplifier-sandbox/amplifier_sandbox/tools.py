@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .choosing import NoSandbox, require_sandbox
 from .contracts import Run, holds_home
-from .protection import find_guarded, find_second_names, hold_new_repositories
+from .protection import find_guarded, hold_new_repositories, why_unguarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,8 +43,8 @@ class ToolSandbox:
             raise NoSandbox(f"the working folder {self._folder} holds your home; work in a folder of its own")
         sandbox = require_sandbox()
         self._guarded, self._reads_alone = find_guarded(self._folder, self._is_released), self._is_read_only()
-        if twice := find_second_names(self._folder, self._guarded):
-            raise NoSandbox(f"{twice[0]} has a second name, elsewhere (a hard link), and cannot be guarded; copy it")
+        if problem := why_unguarded(self._folder, self._guarded):
+            raise NoSandbox(problem)
         run = Run(
             argv,
             self._folder,

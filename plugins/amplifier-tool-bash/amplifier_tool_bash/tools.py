@@ -16,7 +16,7 @@ from amplifier_core.models import ToolResult
 from amplifier_core.permissions import Access, Call, what_obeys
 from amplifier_sandbox.choosing import NoSandbox, find_sandbox, require_sandbox
 from amplifier_sandbox.contracts import Run, holds_home
-from amplifier_sandbox.protection import Guarded, find_guarded, find_second_names, hold_new_repositories
+from amplifier_sandbox.protection import Guarded, find_guarded, hold_new_repositories, why_unguarded
 
 from .background import Background
 from .client_terminal import TERMINAL, TERMINALS, TerminalCommand
@@ -223,10 +223,8 @@ class Shell:
 
     def _find_guarded(self) -> Guarded:
         guarded = find_guarded(self._folder, self._is_released)
-        if twice := find_second_names(self._folder, guarded):
-            raise BashError(
-                "SecondName", f"{twice[0]} has a second name, elsewhere (a hard link), and cannot be guarded; copy it"
-            )
+        if problem := why_unguarded(self._folder, guarded):
+            raise BashError("SecondName", problem)
         return guarded
 
     def _look_again(self, before: Guarded) -> list[str]:

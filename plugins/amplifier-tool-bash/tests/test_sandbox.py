@@ -188,7 +188,7 @@ async def test_a_user_without_a_home_runs_commands_with_temporary_files_as_home(
 async def test_a_guarded_file_with_a_second_name_stops_everything(bash: Any, work: Path) -> None:
     (work / ".env").write_text("x")
     (work / "notes").hardlink_to(work / ".env")
-    assert (await bash("cat notes")).error["message"].startswith(".env has a second name, elsewhere (a hard link)")
+    assert (await bash("cat notes")).error["message"].startswith(".env has another name (a hard link), and")
 
 
 async def test_checkpoints_and_environments_of_nox_stop_nothing(bash: Any, work: Path) -> None:

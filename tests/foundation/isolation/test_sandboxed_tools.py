@@ -479,6 +479,8 @@ async def test_it_is_told_which_call_it_runs(bwrap: None, open_session: Open) ->
 
 # mounting
 
+BROKEN = ACTING.replace("    input_schema = {", "    input_schema = property(lambda self: {}['type'])\n    unused = {")
+"""Its tool fails when it is asked for its schema."""
 ONE = "one = {'name': 'act', 'description': '', 'untrusted_results': False}"
 
 
@@ -492,6 +494,8 @@ ONE = "one = {'name': 'act', 'description': '', 'untrusted_results': False}"
         (f"{ACTING}\n    coordinator.hooks.register('tool:pre', print)", "cannot register hooks"),
         (f"{ACTING}\n    await coordinator.mount('providers', 5, 'p')", "cannot mount providers"),
         (f"{ACTING}\n    coordinator.register_contributor('session.cost', 'act', print)", "cannot contribute to"),
+        (BROKEN, "the tool 'act' (Act) cannot be described: KeyError: 'type' ("),
+        (BROKEN, "act.py:"),
         (f"{FORGED}\nsay(id=1, result=[{{'name': 'a b'}}])\ntime.sleep(600)", "its name is 'a b'"),
         (f"{FORGED}\nsay(id=1, result=[{{'name': 'r\u0435ad'}}])\ntime.sleep(600)", "its name is 'r\u0435ad'"),
         (
