@@ -107,9 +107,12 @@ async def test_a_folder_that_is_closed_for_a_while_fires_for_what_changed_meanwh
 ) -> None:
     closed.chmod(0o755)
     async with watching(polling=polling, poll_interval=0.02) as watcher:
-        with (closed / "a.txt").open("w") as file:
+        with (closed / "a.txt").open("r+") as file:
             closed.chmod(mode)
             watcher.trigger._detector._notice({"": 0.0})
+            async with asyncio.timeout(60):
+                while not watcher.problems:
+                    await asyncio.sleep(0.001)
             file.write("written while it is closed")
         assert await watcher.changes() == []
         closed.chmod(0o755)
