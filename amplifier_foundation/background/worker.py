@@ -158,13 +158,17 @@ class Worker:
     async def _restore_places(self) -> None:
         """Make deliveries due in their places after a wait of the whole queue.
 
-        After each third failure in a row, the last one to fail lets others go first: it may be the only one to fail.
+        After each third failure in a row, the last one to fail lets others go first until there is an answer: the
+        failure may be its own.
         """
-        places, now = self.background.places, self.engine.clock.now()
+        places, yielding, now = self.background.places, self.background.yielding, self.engine.clock.now()
         failures = self.background.outage.failures + self.background.unstored.failures
-        yielding = next(reversed(places), None) if failures and failures % PATIENCE == 0 else None
+        if not failures:
+            yielding.clear()
+        elif places and failures % PATIENCE == 0:
+            yielding.add(next(reversed(places)))
         for delivery_id, due in list(places.items()):
-            if delivery_id != yielding:
+            if delivery_id not in yielding:
                 await make_due(self.engine.store, delivery_id, min(due, now))
                 places.pop(delivery_id, None)
 

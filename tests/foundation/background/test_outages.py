@@ -236,6 +236,22 @@ async def test_an_event_that_fails_alone_uses_up_its_attempts(open_bench: OpenBe
         assert bench.statuses() == {"queue": "running"}
 
 
+@pytest.mark.parametrize(("poisons", "pool"), [(2, 1), (3, 2)])
+async def test_more_events_that_fail_alone_than_there_are_workers_hold_no_other_up(
+    open_bench: OpenBench, flaky: Any, poisons: int, pool: int
+) -> None:
+    async with open_bench(providers=flaky("fine")) as bench:
+        await bench.start(max_attempts=1, pool_size=pool, instruction_template="{what} {n}")
+        for n in range(1, poisons + 4):
+            bench.trigger.feed(n, data={"what": "poison" if n <= poisons else "good"})
+            await bench.until("accepted", count=n)
+        await bench.until("completed", count=3, step=10)
+        await bench.until("dead", count=poisons, step=10)
+        assert sorted(await bench.numbers("dead")) == list(range(1, poisons + 1))
+        assert await bench.manager.is_idle()
+        assert bench.statuses() == {"queue": "running"}
+
+
 async def test_a_wait_beyond_all_reason_is_a_day(open_bench: OpenBench, flaky: Any) -> None:
     busy = {"kind": "RateLimitError", "retry_after": 1e300}
     async with open_bench(providers=flaky(busy, "back")) as bench:
