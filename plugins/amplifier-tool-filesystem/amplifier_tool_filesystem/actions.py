@@ -12,9 +12,10 @@ from weakref import WeakValueDictionary
 
 from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
 
+from .closed import Closed
 from .failures import FileToolError, InvalidInput, NotPermitted
 from .folder import BYTES, Folder, InnerPath
-from .globs import find_files
+from .globs import Found, find_files
 from .images import Reply, is_image, read_image
 from .locking import lock_file, run_to_end
 from .reading import is_binary, read_lines
@@ -285,6 +286,10 @@ class FileActions:
             name, shown = "/".join(path.parts), str(path)
             if tool not in WRITING:
                 name, shown = show_hidden(name, BYTES), show_hidden(shown)
+                if name != "/".join(path.parts):  # rules may fit the real name alone
+                    closed = Closed(self._find_closed(tool, name))
+                    if closed.leaves_out(Found(path.parts, path)):
+                        raise NotPermitted(str(path))
             about = {"file_path": name}, {"file_path": kind_of(tool)}
             if tool == "edit_notebook" and gate.decide("edit_file", *about).effect == "deny":
                 raise FileToolError("NotPermitted", f"a rule keeps edit_file from {path}, and so edit_notebook")

@@ -185,6 +185,28 @@ async def test_a_name_with_hidden_characters_is_read_by_its_shown_name_alone_and
     assert (work / "open" / "a\tb").read_text() == "found me"
 
 
+@pytest.mark.parametrize("effect", ["deny", "ask"])
+@pytest.mark.parametrize(
+    ("rule", "name", "shown"),
+    [
+        ("read_file(secret?key)", "secret\nkey", "secret\\nkey"),
+        ("read_file(secret[!a-z]key)", "secret\nkey", "secret\\nkey"),
+        ("read_file(d?r/**)", "d\tr/x", "d\\tr/x"),
+        ("read_file(a\u202eb)", "a\u202eb", "a\\u202eb"),
+        ("read_file(nothing)", "k.p\u200cem", "k.p\\u200cem"),  # its name says that it holds secrets
+    ],
+)
+async def test_a_rule_that_fits_the_real_name_holds_for_the_shown_one(
+    coordinator: ModuleCoordinator, work: Path, call: Call, effect: str, rule: str, name: str, shown: str
+) -> None:
+    (work / name).parent.mkdir(exist_ok=True)
+    (work / name).write_text("found me")
+    assert "nothing" in rule or (await call("read_file", file_path=shown)).output["content"] == "found me"
+    coordinator.guard(PermissionGate(Policy([parse_permissions({effect: [rule]}, "user settings", is_own=True)]), work))
+    result = await call("read_file", file_path=shown)
+    assert (result.success, result.error and result.error["type"]) == (False, "NotPermitted")
+
+
 TARGETS = {"src": "allow", ".git": "deny", "private": "deny", "asked": "ask"}
 
 
