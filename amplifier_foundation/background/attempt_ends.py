@@ -90,13 +90,14 @@ class AttemptEnd:
         await self.engine.plugins.after_trigger(replace(self.delivery, state="done"))
 
     async def interrupt(self, spawn: Spawn, outcome: SpawnOutcome) -> None:
-        """Put the delivery back for the next start. An interruption is no attempt that failed."""
-        cut = isinstance(spawn.error, asyncio.CancelledError)
+        """Put the delivery back in its place for the next start. An interruption is no attempt that failed."""
+        cut, now = isinstance(spawn.error, asyncio.CancelledError), self.engine.clock.now()
+        counted = not (cut or self.background.stopping)
         try:
             await self._put_back(
                 "interrupted",
-                self.engine.clock.now(),
-                counted=not (cut or self.background.stopping),
+                now if counted else min(self.delivery.available_at, now),
+                counted=counted,
                 session={**record_changes(spawn, outcome), "status": "interrupted"},
             )
         except StaleEpoch:
@@ -184,7 +185,7 @@ class AttemptEnd:
             delay = self.engine.backoff(tries, base=retry.delay, cap=retry.max_delay)
         due = self.engine.clock.now() + timedelta(seconds=delay)
         changes = self._find_changes(spawn, outcome)
-        noted = f"{POSTPONED}{reason}" if is_out and needs_person else reason  # the next start may have a key
+        noted = f"{POSTPONED}{reason}" if is_out else reason  # the next start may have a key or a provider
         await self._put_back(noted, due, counted=counted, session=changes)
         if is_out:
             self.background.places[self.delivery.delivery_id] = self.delivery.available_at

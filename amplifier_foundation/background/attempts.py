@@ -184,9 +184,12 @@ def _report_stall(engine: Engine, background: BackgroundSessionState, session_id
 
 
 async def put_aside(engine: Engine, delivery: Delivery) -> None:
-    """Give back a delivery that was cut before its session ran. Raises `StaleEpoch` when its end is stored already."""
-    now = engine.clock.now()
-    put_back = partial(give_back, engine.store, delivery, engine.clock, "interrupted", now, counted=False)
+    """Give back a delivery, in its place, that was cut before its session ran.
+
+    Raises `StaleEpoch` when its end is stored already.
+    """
+    due = min(delivery.available_at, engine.clock.now())
+    put_back = partial(give_back, engine.store, delivery, engine.clock, "interrupted", due, counted=False)
     try:
         await put_back(session={"status": "interrupted"})
     except SessionNotFound:  # it was cut before its session was stored

@@ -29,8 +29,8 @@ Invariants. The workers keep them, and the store enforces the first three:
   provider, missing and refused keys, spent daily budgets, waits for approval and failures of the store are no attempts:
   a process tells of claims that others took over before it could give them back (`Member.lost`).
 * Places. A queue handles its deliveries in the order of their acceptance. A wait of the whole queue, as for its folder,
-  a provider or a budget, leaves each in its place. A failed attempt, or a refusal by a plugin, puts one behind those
-  due before, unless they have its key.
+  a provider or a budget, leaves each in its place, and so does an interruption. A failed attempt, or a refusal by a
+  plugin, puts one behind those due before, unless they have its key.
 * Approvals. A question is stored before its delivery is put back; an answer or its expiry makes that due (`approvals`).
 """
 
@@ -209,7 +209,8 @@ class Worker:
             # The store may have claimed one all the same: give it back, or it waits for the end of its lease.
             await asyncio.wait({claiming})
             if not claiming.cancelled() and claiming.exception() is None and (claimed := claiming.result()) is not None:
-                await self._give_back(claimed, "interrupted", self.engine.clock.now())
+                place = self.background.places.pop(claimed.delivery_id, claimed.available_at)
+                await self._give_back(claimed, "interrupted", min(place, self.engine.clock.now()))
             raise
         self.engine.clear_problem(self.background, STORE)
         return delivery

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +169,25 @@ async def test_what_an_outage_has_put_back_is_handled_before_what_came_later(
             await bench.until("accepted", count=n)
         await bench.until("completed", count=3, step=1)
         assert bench.handled() == [1] * failures + [1, 2, 3]
+
+
+@pytest.mark.parametrize("stops", [False, True], ids=["an outage", "a stop"])
+async def test_the_next_start_handles_an_event_before_what_came_later(
+    open_bench: OpenBench, flaky: Any, held: Any, stops: bool
+) -> None:
+    async with open_bench(providers=held if stops else flaky(OUT)) as bench:
+        await bench.start()
+        bench.trigger.feed(1)
+        await bench.until("started" if stops else "postponed")
+        for n in (2, 3):
+            bench.trigger.feed(n)
+            await bench.until("accepted", count=n)
+        await bench.clock.advance(1)
+        later = bench.clock.now() + timedelta(seconds=120)
+    async with open_bench(providers=flaky("back"), clock=VirtualClock(later)) as bench:
+        await bench.start()
+        await bench.until("completed", count=3, step=1)
+        assert bench.handled() == [1, 2, 3]
 
 
 BOTH = """
