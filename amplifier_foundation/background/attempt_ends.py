@@ -21,7 +21,7 @@ from .budgets import BUDGET
 from .cancelling import CANCELLED
 from .completion import completion_events
 from .git import GitError
-from .giving_back import POSTPONED, give_back, make_due
+from .giving_back import POSTPONED, WITH_QUEUE, give_back, make_due
 from .mistakes import find_lack, is_mistake
 from .outages import MACHINE, PROVIDER, asked_wait, is_of_service, waits_for_person
 from .worktree_steps import finish_worktree, forget_worktree, give_up_worktree
@@ -147,9 +147,10 @@ class AttemptEnd:
     async def wait_with_queue(self, cause: str) -> None:
         """Put the delivery back in its place until the cause is over: its whole queue waits. Tell each cause once."""
         is_told, self.background.blocked = self.background.blocked == cause, cause
+        self.background.blocked_at = self.engine.clock.monotonic()
         self.background.postponed.add(self.delivery.delivery_id)
         reason = redact_text(cause)
-        await self._put_back(f"{POSTPONED}{reason}", self.delivery.available_at, counted=False)
+        await self._put_back(f"{WITH_QUEUE}{reason}", self.delivery.available_at, counted=False)
         if not is_told:
             self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=None)
 

@@ -46,6 +46,8 @@ CODE = "code of the bundle"
 """The component that has a problem while changed code waits for trust."""
 FOLDER = "working folder"
 """The component that has a problem while the folder of the project is gone: moved, or not mounted."""
+PERMISSIONS = "permissions"
+"""The component that has a problem while the permissions of the settings cannot be read."""
 
 
 class QueueBlocked(AmplifierError):
@@ -120,11 +122,11 @@ async def prepare_attempt(
 def check_queue(engine: Engine, background: BackgroundSessionState) -> None:
     """Raise `QueueBlocked` while the folder is gone, the code is not as it was trusted, or permissions are unreadable.
 
-    The status shows the first two.
+    The status shows it.
     """
     _check_folder(engine, background)
     _check_code(engine, background)
-    _refresh_permissions(engine)
+    _refresh_permissions(engine, background)
 
 
 def _check_folder(engine: Engine, background: BackgroundSessionState) -> None:
@@ -153,15 +155,18 @@ def _check_code(engine: Engine, background: BackgroundSessionState) -> None:
     engine.clear_problem(background, CODE)
 
 
-def _refresh_permissions(engine: Engine) -> None:
-    """Take over changed permissions of the settings. Raises `QueueBlocked` for unreadable ones."""
+def _refresh_permissions(engine: Engine, background: BackgroundSessionState) -> None:
+    """Take over changed permissions. Raises `QueueBlocked` for unreadable ones, and shows them in the status."""
     gate = engine.parent.coordinator.permissions
     if gate is None or gate.policy.refresh is None:
         return
     try:
         gate.policy = gate.policy.refresh() or gate.policy
     except AmplifierError as error:
-        raise QueueBlocked(f"the permissions cannot be read: {error}") from error
+        reason = f"the permissions cannot be read: {error}"
+        engine.report_problem(background, PERMISSIONS, "degraded", reason)
+        raise QueueBlocked(reason) from error
+    engine.clear_problem(background, PERMISSIONS)
 
 
 def _make_tree(engine: Engine, background: BackgroundSessionState, delivery: Delivery) -> Tree:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 POSTPONED = "postponed: "
 """The beginning of the reason of a delivery that waits for a budget, a key or a plugin."""
+WITH_QUEUE = "postponed with its queue: "
+"""The beginning of the reason of one that waits, in its place, for the same as its whole queue, as for its folder."""
 _SPENT = ", and no request begins beyond that. "
 """In the reason of one that waits for a budget since an earlier version, which wrote no such beginning."""
 MOST_POSTPONED = 10_000
@@ -36,12 +38,12 @@ async def make_due(store: DurableStore, delivery_id: str, now: datetime | None =
 def is_postponed(delivery: Delivery) -> bool:
     """Return whether a delivery waits for a budget, a key or a plugin."""
     reason = delivery.reason or ""
-    return delivery.state == "pending" and (reason.startswith(POSTPONED) or _SPENT in reason)
+    return delivery.state == "pending" and (reason.startswith((POSTPONED, WITH_QUEUE)) or _SPENT in reason)
 
 
 def waits_with_queue(delivery: Delivery) -> bool:
     """Return whether a postponed delivery waits in its place for the same as its whole queue."""
-    return is_postponed(delivery) and delivery.available_at <= delivery.updated
+    return delivery.state == "pending" and (delivery.reason or "").startswith(WITH_QUEUE)
 
 
 async def resume_postponed(store: DurableStore, project: str, queue: str, now: datetime) -> set[str]:

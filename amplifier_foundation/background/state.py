@@ -176,6 +176,8 @@ class BackgroundSessionState:
     """The failures of the store to take what its sessions did, since it took that of one."""
     blocked: str = field(init=False, default="")
     """Why all events wait: the text of a `QueueBlocked`."""
+    blocked_at: float = field(init=False, default=0.0)
+    """When an attempt met that, in seconds of the monotonic clock."""
     places: dict[str, datetime] = field(init=False, default_factory=dict)
     """Earlier due times by delivery id, of those put back by an outage, a spent budget or a failed store."""
     yielding: set[str] = field(init=False, default_factory=set)

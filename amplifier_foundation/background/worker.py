@@ -144,13 +144,14 @@ class Worker:
         return None
 
     def _is_blocked(self) -> bool:
-        """Return whether all events still wait for the same cause; the next attempt tells another one."""
+        """Return whether all events still wait; after a pause, an attempt tells another cause."""
         from .attempts import QueueBlocked, check_queue
 
         try:
             check_queue(self.engine, self.background)
         except QueueBlocked as blocked:
-            if str(blocked) == self.background.blocked:
+            pause_ends = self.background.blocked_at + self.engine.poll
+            if str(blocked) == self.background.blocked or self.engine.clock.monotonic() < pause_ends:
                 return True
         self.background.blocked = ""
         return False

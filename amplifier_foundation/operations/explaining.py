@@ -61,12 +61,12 @@ async def explain(store: DurableStore, text: str) -> Explanation:
 
 
 def find_postponed(explanation: Explanation) -> list[str]:
-    """Return the ids of the deliveries that wait for a budget, a key or a plugin."""
-    from ..background.giving_back import is_postponed
+    """Return the ids of the deliveries that wait for a budget, a key or a plugin, and not with their queues."""
+    from ..background.giving_back import is_postponed, waits_with_queue
     from ..background.provenance import walk
 
     deliveries = [link.delivery for _, link in walk(explanation.first) if link.delivery is not None]
-    return [each.delivery_id for each in deliveries if is_postponed(each)]
+    return [each.delivery_id for each in deliveries if is_postponed(each) and not waits_with_queue(each)]
 
 
 def link_rows(explanation: Explanation, show: ShowTime) -> list[dict[str, Any]]:

@@ -162,14 +162,14 @@ async def read_postponed(store: DurableStore, project: str, queue: str) -> dict[
     The time is None where the whole queue waits, as for its folder: all its events count. The keys are those of a row
     of `ps`. Raises `StoreError`.
     """
-    from ..background.giving_back import POSTPONED, is_postponed, waits_with_queue
+    from ..background.giving_back import POSTPONED, WITH_QUEUE, is_postponed, waits_with_queue
 
     page = await views_of(store).delivery_page(project=project, queue=queue, states=["pending"], limit=1_000)
     postponed = [each for each in page if is_postponed(each)]
     if not postponed:
         return {"postponed": 0}
     first = min(postponed, key=lambda each: each.available_at)
-    reason = redact_text(str(first.reason)).removeprefix(POSTPONED)
+    reason = redact_text(str(first.reason)).removeprefix(POSTPONED).removeprefix(WITH_QUEUE)
     is_whole = waits_with_queue(first)
     until, count = (None, len(page)) if is_whole else (format_time(first.available_at), len(postponed))
     return {"postponed": count, "postponed_until": until, "postponed_reason": reason}

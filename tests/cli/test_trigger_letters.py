@@ -136,6 +136,18 @@ def test_an_event_that_waits_for_a_budget_is_due_at_once_when_a_person_retries_i
     assert [each.available_at < datetime.now(UTC) for each in stored()] == [False, True]
 
 
+def test_an_event_that_waits_with_its_queue_is_not_said_to_be_handled(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (blocked,) = asyncio.run(_put_back(project, "postponed with its queue: the folder is gone"))
+    with owner_lock({"projects": [str(project.resolve())], "socket": ""}):
+        out, _ = ran(capsys, "retry", blocked)
+    assert out.endswith(" waits with its queue: the folder is gone\n")
+    assert invoke(["why", blocked]) == exits.OK
+    told = capsys.readouterr().out
+    assert ("postponed with its queue" in told, "Try what is postponed" in told) == (True, False)
+
+
 def test_all_dead_letters_are_retried_at_once_by_an_up_that_runs(
     ids: Sequence[str], project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -117,6 +117,8 @@ async def retry(
     whose session was interrupted in a tool with effects once needs a decision: --assume-done or --run-again. The exit
     code is 6 if one cannot be tried again, as one that is at work.
     """
+    from ...background.giving_back import WITH_QUEUE, waits_with_queue
+
     if bool(ids) == every:
         raise click.UsageError("give ids shown by amplifier trigger dead, or --all")
     if every and decision is not None:
@@ -138,6 +140,9 @@ async def retry(
     for problem in (*uncertain.values(), *conflicts):
         tell(f"not retried: {problem}")
     for each in due:
+        if runs[each.project, each.queue] and waits_with_queue(each):
+            click.echo(f"{summarize(each)} waits with its queue: {str(each.reason).removeprefix(WITH_QUEUE)}")
+            continue
         when = "is handled now" if runs[each.project, each.queue] else "waits for the next: amplifier up"
         session = f", in its session {each.session_id}" if each.session_id else ""
         click.echo(f"{summarize(each)} {when}{session}")
