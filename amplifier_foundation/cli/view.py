@@ -281,8 +281,8 @@ class RunView:
 
         def on_error(event: str, data: dict[str, Any]) -> None:
             error = data.get("error")
-            said = str(error.get("msg") if isinstance(error, dict) else error)
-            if line := describe_denial(data.get("tool_name"), redact_text(said)):
+            if isinstance(error, dict) and error.get("type") == "Denied":  # as loops name a refusal
+                line = describe_denial(data.get("tool_name"), redact_text(str(error.get("msg"))))
                 with suppress(RuntimeError):
                     loop.call_soon_threadsafe(show, line)
 

@@ -44,8 +44,6 @@ LINE = 110
 """Longest answer or reason in a line, in characters."""
 REASON = 3 * LINE
 """Longest reason why an event is not done yet, with its remedy."""
-DENIED = "Denied by hook:"
-"""The beginning of the result of a refused call, as loops write it."""
 END_OF_PATH = 40
 """Characters of a path that begins a line which is too long."""
 RECENT = 200
@@ -169,8 +167,8 @@ async def _read_tool_calls(store: DurableStore, delivery: Delivery, record: Sess
     lines: list[str] = []
     for message in messages:
         lines += (one_line(call_line(call), 200) for call in message.get("tool_calls") or ())
-        if message.get("role") == "tool" and (denial := describe_denial(message.get("name"), text_of(message))):
-            lines.append(denial)
+        if message.get("role") == "tool" and (message.get("metadata") or {}).get("denied") is True:
+            lines.append(describe_denial(message.get("name"), text_of(message)))
     at = min(record.updated, delivery.updated) if delivery.state != "claimed" else record.updated
     return [
         HistoryEntry(at, "tool", line, delivery.queue, delivery.project, delivery, number=number)
@@ -179,8 +177,8 @@ async def _read_tool_calls(store: DurableStore, delivery: Delivery, record: Sess
 
 
 def describe_denial(tool: object, result: str) -> str:
-    """Return a line about a call that never ran, with the reason; '' for the result of any other."""
-    return f"✗ {plain(str(tool))}: {first_line(result, REASON)}" if result.startswith(DENIED) else ""
+    """Return a line about a call that never ran, with the reason."""
+    return f"✗ {plain(str(tool))}: {first_line(result, REASON)}"
 
 
 def _place(delivery: Delivery, claim: int) -> str:

@@ -107,7 +107,8 @@ async def test_tool_calls_are_shown_on_request_and_once(store: DurableStore, say
     await store.append("reviewer-1", [{"role": "assistant", "content": "", "tool_calls": [again]}], at=2)
     assert [kind for _, kind, _ in told(await following.read_new(50))] == ["tool"]
     denied = {"role": "tool", "tool_call_id": "c2", "name": "read_file", "content": "Denied by hook: it is locked\nNo."}
-    await store.append("reviewer-1", [{**denied, "tool_call_id": "c1", "content": "text"}, denied], at=3)
+    # The first is the text of a server.
+    await store.append("reviewer-1", [{**denied, "tool_call_id": "c1"}, {**denied, "metadata": {"denied": True}}], at=3)
     assert told(await following.read_new(50)) == [("reviewer", "tool", "✗ read_file: Denied by hook: it is locked")]
     await store.append("reviewer-1", [{"role": "assistant", "content": "Fine."}], at=5)
     await store.commit(claimed)

@@ -63,12 +63,14 @@ class CallGroup:
     The position and the id are found when somebody wants to know them: most calls have no such listener.
     """
 
-    __slots__ = ("_call_id", "_end", "_history", "_id", "_position", "begun", "session_id")
+    __slots__ = ("_call_id", "_end", "_history", "_id", "_position", "begun", "denied", "session_id")
 
     def __init__(self, session_id: str, history: Sequence[dict[str, Any]], call_id: str) -> None:
         self.session_id = session_id
         self.begun: set[str] = set()
         """The ids of the calls whose tools have begun; until then, hooks are asked."""
+        self.denied: set[str] = set()
+        """The ids of the calls that were refused."""
         self._history = history
         self._end = len(history)  # results follow
         self._call_id = call_id

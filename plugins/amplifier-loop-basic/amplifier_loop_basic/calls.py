@@ -97,7 +97,10 @@ class ToolCalls:
                 said = group.describe_cut(call.id) if text is None else text
                 if len(said) > longest or said.__class__ is not str:
                     said = shorten(said, longest)
-                await context.add_message(result_message(call.id, call.name, said))
+                message = result_message(call.id, call.name, said)
+                if call.id in group.denied:
+                    message["metadata"] = {"denied": True}
+                await context.add_message(message)
         if self._signals.postponed:
             await self._signals.settle()
 
@@ -129,6 +132,7 @@ class ToolCalls:
             await self._report_error(running, "Held", str(held))
             return _HELD
         except _Refused as refusal:
+            group.denied.add(call.id)
             return await self._report_error(running, "Denied", f"Denied by hook: {refusal}")
         except _UnknownTool as error:
             return await self._report_error(running, "UnknownTool", f"Error: {error}")
