@@ -76,7 +76,7 @@ class Folder:
                 with suppress(OSError):
                     found = [each.name for each in above.iterdir() if show_name(each.name) == part] or found
             if len(found) > 1:
-                raise InvalidInput(f"{len(found)} files are shown as {part!r}; rename one of them")
+                raise InvalidInput(f"{len(found)} names in one folder are shown as '{part}'; rename one of them")
             named += f"{found[0]}/"
         return named.removesuffix("/")
 

@@ -373,7 +373,7 @@ async def test_a_name_with_hidden_characters_is_opened_as_the_prompt_of_its_even
         assert (await call("read_file", file_path=path)).output["content"] == "found me"
     (work / shown).write_text("another one")
     result = await call("read_file", file_path=shown)
-    assert result.error["message"].startswith("2 files are shown as ")
+    assert result.error["message"].startswith(f"2 names in one folder are shown as '{shown.removeprefix('src/')}'; ")
 
 
 async def test_a_backslash_in_a_name_hides_nothing(work: Path, call: Call) -> None:
