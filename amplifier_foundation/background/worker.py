@@ -210,8 +210,8 @@ class Worker:
             # The store may have claimed one all the same: give it back, or it waits for the end of its lease.
             await asyncio.wait({claiming})
             if not claiming.cancelled() and claiming.exception() is None and (claimed := claiming.result()) is not None:
-                place = self.background.places.pop(claimed.delivery_id, claimed.available_at)
-                await self._give_back(claimed, "interrupted", min(place, self.engine.clock.now()))
+                due = self.background.places.pop(claimed.delivery_id, claimed.available_at)
+                await self._give_back(claimed, "interrupted", min(due, self.engine.clock.now()))
             raise
         self.engine.clear_problem(self.background, STORE)
         return delivery
