@@ -121,9 +121,9 @@ class Worker:
         if held is not None:
             self.background.allowance.until = None
             self.engine.clear_problem(self.background, BUDGET)
-        await self._restore_places()
         unstored, throttle = self.background.unstored, self.background.throttle if self.engine.member is None else None
-        further = unstored.begin(clock)
+        further = unstored.begin(clock)  # before anything is awaited: of the workers, one tries
+        await self._restore_places()
         async with self.background.claiming if throttle is not None else nullcontext():
             # One `now` for both questions: a delivery that comes due between them is in the answer to the second.
             now = clock.now()

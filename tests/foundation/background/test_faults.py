@@ -725,8 +725,9 @@ async def test_after_answers_that_could_not_be_stored_one_worker_of_a_pool_tries
         await bench.until("store_failed", count=4)
         bench.held().go.clear()
         await bench.clock.advance(9)  # 1, 2, 4 and 8 seconds after the failures
-        await bench.holds(lambda: len(bench.held().asked) >= 5)
+        await bench.until("store_failed", count=5)
         assert bench.kinds().count("started") == 5
+        assert len(bench.held().asked) == 4  # the answer is there: it is not paid for again
         faulty.well = True
         bench.held().go.set()
         await bench.until("completed", count=8, step=1)
