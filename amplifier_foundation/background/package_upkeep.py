@@ -39,12 +39,14 @@ async def looking_at_packages(clock: Clock, report: Callable[[str], None]) -> As
 
 
 async def _look_regularly(begun: Mapping[str, str], clock: Clock, report: Callable[[str], None]) -> None:
-    imported = _stamp_files()
+    imported: dict[tuple[str, str], tuple[int, int]] = {}
+    with suppress(Exception):  # the next look tells
+        imported = _stamp_files()
     while True:
         await clock.sleep(LOOK_EVERY)
         try:
             now, files = await asyncio.to_thread(_versions), await asyncio.to_thread(_stamp_files)
-        except (OSError, RuntimeError) as error:
+        except Exception as error:  # `up` goes on without
             logger.warning("the installed packages could not be looked at: %s", error)
             continue
         changes = [
@@ -69,9 +71,9 @@ def _stamp_files() -> dict[tuple[str, str], tuple[int, int]]:
     owners = {entry.module.partition(".")[0]: entry.dist.name for entry in entries}
     files: dict[tuple[str, str], tuple[int, int]] = {}
     for name, module in sys.modules.copy().items():
-        path = getattr(module, "__file__", None)
-        if isinstance(path, str) and (owner := owners.get(name.partition(".")[0])) is not None:
-            with suppress(OSError):  # it is in an archive, or is gone
+        if (owner := owners.get(name.partition(".")[0])) is not None:
+            with suppress(Exception):  # it is no module, has no file, is in an archive, or is gone
+                path = object.__getattribute__(module, "__dict__")["__file__"]  # a lazy module would be imported
                 found = os.stat(path)  # noqa: PTH116 - it is a string
                 files[owner, path] = found.st_mtime_ns, found.st_size
     return files

@@ -7,7 +7,8 @@ import importlib
 import shutil
 import sys
 import threading
-from typing import TYPE_CHECKING
+import types
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -29,8 +30,9 @@ def install(folder: Path, name: str, version: str) -> Path:
 async def look(clock: VirtualClock, reported: list[str]) -> str:
     before = len(reported)
     await clock.advance(LOOK_EVERY)
-    while len(reported) == before:
-        await asyncio.sleep(0.01)  # the look is in a thread
+    async with asyncio.timeout(60):
+        while len(reported) == before:
+            await asyncio.sleep(0.01)  # the look is in a thread
     return reported[-1]
 
 
@@ -77,6 +79,26 @@ async def test_an_edited_file_of_an_imported_module_is_told(tmp_path: Path, monk
     finally:
         for name in ("fog", "fog.early", "fog.late"):
             sys.modules.pop(name, None)
+
+
+async def test_a_lazy_module_is_not_imported_by_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lazy(types.ModuleType):
+        def __getattribute__(self, name: str) -> Any:
+            raise ImportError("a lazy module was imported")
+
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    install(tmp_path, "mist", "1.0")
+    path = tmp_path / "mist.py"
+    path.write_text("text = 'old'\n")
+    monkeypatch.setitem(sys.modules, "elsewhere", Lazy("elsewhere"))
+    lazy = Lazy("mist")
+    vars(types.ModuleType)["__dict__"].__get__(lazy)["__file__"] = str(path)
+    monkeypatch.setitem(sys.modules, "mist", lazy)
+    clock, reported = VirtualClock(), list[str]()
+    async with looking_at_packages(clock, reported.append):
+        assert await look(clock, reported) == ""
+        path.write_text("text = 'edited'\n")
+        assert (await look(clock, reported)).endswith(f"began: mist 1.0 has an edited {path}. Restart it")
 
 
 async def test_a_look_that_fails_is_not_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
