@@ -20,6 +20,7 @@ from tests import forks
 MODULE = """
 import asyncio
 import sys
+from contextlib import suppress
 
 
 def hang():
@@ -46,6 +47,16 @@ class Hang:
     async def execute(self, input):
         if self.where == "tool":
             hang()
+        if self.where == "cleans up":
+            try:
+                begin()
+                await asyncio.Event().wait()
+            finally:
+                opening = asyncio.ensure_future(asyncio.to_thread(open, "gate"))
+                while not opening.done():
+                    with suppress(asyncio.CancelledError):
+                        await asyncio.wait({opening})
+                open("cleaned", "w").close()
         if self.where == "any error":
             while True:
                 try:
@@ -80,7 +91,9 @@ providers:
 tools: [{module: hang, source: ./hang.py, config: {where: WHERE}}]
 ---
 """
-BLOCKED = r"amplifier: blocked by hang \(\S+/hang\.py:8\)( < [^\n]+)?\. Ctrl-C again ends the program\n"
+BLOCKED = r"amplifier: blocked by hang \(\S+/hang\.py:9\)( < [^\n]+)?\. Ctrl-C again ends the program\n"
+GOES_ON = r"the turn goes on although it was cancelled: [^\n]*hang\.py:\d+\)\. Ctrl-C ends the program\n"
+SHOWN = {"tool": "cancelled", "end": "completed", "cancellation": "interrupted"}
 PLACES = ["tool", "any error", "schema", "clean-up", "end", "mount", "cancellation"]
 
 
@@ -132,7 +145,7 @@ def press(process: subprocess.Popen[str], pattern: str) -> str:
 
 
 @pytest.mark.parametrize("where", PLACES)
-def test_what_blocks_a_run_is_named_at_the_first_press_and_ends_at_the_second_or_third(
+def test_what_blocks_a_run_is_named_at_the_first_press_and_ends_at_a_later_one(
     where: str, hanging: Callable[[str], None], run: Callable[..., subprocess.Popen[str]]
 ) -> None:
     hanging(where)
@@ -148,6 +161,8 @@ def test_what_blocks_a_run_is_named_at_the_first_press_and_ends_at_the_second_or
             assert re.fullmatch(BLOCKED, process.stderr.readline())
     else:
         press(process, BLOCKED)
+    if where == "cancellation":
+        press(process, GOES_ON)
     process.send_signal(signal.SIGINT)
     if where == "any error":
         assert process.stderr.readline() == "begun\n"
@@ -160,12 +175,12 @@ def test_what_blocks_a_run_is_named_at_the_first_press_and_ends_at_the_second_or
     assert "stopping after this step" not in err
     if where != "mount":
         assert status_of_session() == {"tool": "cancelled", "end": "completed"}.get(where, "interrupted")
-    if where in ("tool", "end"):
-        assert json.loads(out)["data"]["status"] == {"tool": "cancelled", "end": "completed"}[where]
+    if where in SHOWN:
+        assert json.loads(out)["data"]["status"] == SHOWN[where]
 
 
 @pytest.mark.parametrize("where", PLACES)
-def test_what_blocks_a_conversation_is_named_and_ends_at_the_second_or_third_press(
+def test_what_blocks_a_conversation_is_named_and_ends_at_a_later_press(
     where: str, hanging: Callable[[str], None], terminals: Any
 ) -> None:
     hanging(where)
@@ -179,7 +194,10 @@ def test_what_blocks_a_conversation_is_named_and_ends_at_the_second_or_third_pre
         person.until("stopping after this step; Ctrl-C again stops now\n")
         person.type("\x03")
         person.until("stopping now: hang is cut off\n")
-    if where != "cancellation":
+    if where == "cancellation":
+        person.type("\x03")
+        person.until(GOES_ON)
+    else:
         person.until(BLOCKED)
     person.type("\x03")
     person.until("ended while the turn goes on: " if where == "cancellation" else "amplifier: interrupted\n")
@@ -197,11 +215,45 @@ def test_two_presses_and_no_third_name_where_a_turn_goes_on_that_was_cancelled(
         pass
     press(process, "stopping after this step; Ctrl-C again stops now\n")
     press(process, "stopping now: hang is cut off\n")
-    line = process.stderr.readline()
-    assert re.fullmatch(r"the turn goes on although it was cancelled: wait .*hang\.py:\d+\)\. Ctrl-C ends .*\n", line)
+    assert re.fullmatch(GOES_ON, process.stderr.readline())
     press(process, r"amplifier: ended while the turn goes on: wait .*hang\.py:\d+\)\n")
     assert re.fullmatch(r"amplifier: continue with: amplifier run --resume hanging-\w+\n", process.stderr.readline())
     assert process.wait(60) == exits.INTERRUPTED
+
+
+def test_three_quick_presses_let_a_cancelled_turn_clean_up(
+    hanging: Callable[[str], None], run: Callable[..., subprocess.Popen[str]]
+) -> None:
+    hanging("cleans up")
+    process = run("--json", "go")
+    assert process.stderr is not None
+    while process.stderr.readline() != "begun\n":
+        pass
+    press(process, "stopping after this step; Ctrl-C again stops now\n")
+    press(process, "stopping now: hang is cut off\n")
+    press(process, GOES_ON)
+    Path("gate").open("w").close()
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == exits.INTERRUPTED
+    assert Path("cleaned").exists()
+    assert json.loads(out)["data"]["status"] == "interrupted"
+
+
+def test_a_program_that_ends_with_its_turn_leaves_no_sign_of_life_at_the_terminal(
+    hanging: Callable[[str], None], terminals: Any
+) -> None:
+    hanging("cancellation")
+    person = terminals("run", term="xterm")
+    person.until("> ")
+    person.type("go\n")
+    person.until("begun")
+    for line in ("stopping after", "stopping now", "the turn goes on although"):
+        person.type("\x03")
+        person.until(line)
+    person.type("\x03")
+    shown = person.until(r"--resume hanging-\w+\n")
+    assert not re.search(r"hang, \d+ s", shown.partition("ended while")[2]), shown
+    assert person.ended() == exits.INTERRUPTED
 
 
 def test_ctrl_c_ends_a_conversation_whose_session_is_not_open_yet(

@@ -76,20 +76,8 @@ async def _run_turn(
     session, stops = conversation.session, Stops(approvals)
     turn: Turn | None = None
     status, error = "failed", "interrupted"
-    view.stop = stops.stop_unread
-    view.begin(session.session_id)
-    if recorder is not None:
-        recorder.begin_turn(session.session_id, prompt)
-    try:
-        with presses.to(stops.press):
-            turn = await stops.watch(session, conversation.say(prompt))
-        status = turn.status
-    except TurnCut:
-        status = "interrupted"
-    except Exception as problem:
-        error = describe_failure(problem)
-        raise
-    finally:
+
+    def finish() -> None:
         result = {
             "session_id": session.session_id,
             "status": status,
@@ -105,6 +93,27 @@ async def _run_turn(
         view.end(result)
         if view.problem is not None:
             tell(f"amplifier: a part of the output is missing ({view.problem.strerror})")
+
+    def cut() -> None:
+        nonlocal status
+        status = "interrupted"
+        finish()
+
+    view.stop, stops.at_end = stops.stop_unread, cut
+    view.begin(session.session_id)
+    if recorder is not None:
+        recorder.begin_turn(session.session_id, prompt)
+    try:
+        with presses.to(stops.press):
+            turn = await stops.watch(session, conversation.say(prompt))
+        status = turn.status
+    except TurnCut:
+        status = "interrupted"
+    except Exception as problem:
+        error = describe_failure(problem)
+        raise
+    finally:
+        finish()
     if turn is None or turn.status == "cancelled":
         why = "" if view.is_read else ", for nobody reads its output"
         tell(f"amplifier: stopped{why}; continue with: amplifier run --resume {session.session_id}")

@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 GRACE = 2.0
 """Seconds for a turn to end by itself after the second Ctrl-C."""
-PATIENCE = 4
+PATIENCE = 5
 """The press of Ctrl-C that ends the program, whatever hears the others."""
 
 
@@ -43,6 +43,8 @@ class Stops:
     def __init__(self, approvals: Approvals) -> None:
         self.at_once = False
         """Whether Ctrl-C was pressed twice."""
+        self.at_end: Callable[[], None] = lambda: None
+        """Called before a turn that goes on ends the process: shows the result."""
         self._approvals = approvals
         self._presses = asyncio.Semaphore(0)
         self._first = ""
@@ -105,7 +107,10 @@ class Stops:
                 step = partial(turn.throw, error.with_traceback(None))  # its place is where the turn waits
 
     async def _stop(self, session: AmplifierSession, task: asyncio.Task[Any], turn: Coroutine[Any, Any, Any]) -> None:
-        """Stop the turn of `task` by steps, one for each press; end the process if the turn goes on after the last."""
+        """Stop the turn of `task` by steps, one for each press; end the process if the turn goes on after the last.
+
+        The third press cancels it, as does the time. It may clean up then: the next press ends the process.
+        """
         await self._presses.acquire()
         if self._presses.locked():  # else the next press was heard with it
             tell(self._first, fg="yellow")
@@ -117,25 +122,27 @@ class Stops:
         self.at_once = True
         self._approvals.give_up()
         await session.coordinator.request_cancel(immediate=True)
-        is_last = await self._is_pressed()
-        if not self._presses.locked():  # the loop was blocked: the press and the end of the time were heard together
-            is_last = await self._presses.acquire()
+        is_third = await self._is_pressed()
         self._is_cut = True
         task.cancel()
-        if not await self._is_pressed() and not is_last:
+        if not (await self._is_pressed() and is_third):
             where = _describe_wait(task, turn)
             tell(f"the turn goes on although it was cancelled: {where}. Ctrl-C ends the program", fg="yellow")
             await self._presses.acquire()
-        tell(f"amplifier: ended while the turn goes on: {_describe_wait(task, turn)}")
-        tell(f"amplifier: continue with: amplifier run --resume {session.session_id}")
-        end_now(exits.INTERRUPTED)
+        try:
+            self.at_end()
+        finally:
+            tell(f"amplifier: ended while the turn goes on: {_describe_wait(task, turn)}")
+            tell(f"amplifier: continue with: amplifier run --resume {session.session_id}")
+            end_now(exits.INTERRUPTED)
 
     async def _is_pressed(self) -> bool:
         """Wait for a press for `GRACE` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(GRACE):
                 return await self._presses.acquire()
-        return False
+        # A loop that was blocked hears the press and the end of the time together.
+        return not self._presses.locked() and await self._presses.acquire()
 
 
 class Presses:

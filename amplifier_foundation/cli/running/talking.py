@@ -189,6 +189,7 @@ class Talk:
 
     async def _turn(self, conversation: Conversation, prompt: str, approvals: Approvals) -> None:
         stops, before = Stops(approvals), conversation.usage
+        stops.at_end = self._view.pause
         result: dict[str, Any] = {"session_id": conversation.session.session_id, "output": "", "error": None}
         self._view.begin(result["session_id"])
         try:
