@@ -15,12 +15,15 @@ from . import exits
 
 if TYPE_CHECKING:
     import asyncio
+    import threading
     from collections.abc import Iterator
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at an event loop."""
 LOOKS = 2
 """Looks without a turn of the loop until it counts as blocked: seconds pass for a suspended process, too."""
+LAST_LOOK = 0.05
+"""Seconds for a turn that is due: the looks and the loop may wake at the same moment."""
 
 
 def interrupt(number: int, frame: object) -> None:
@@ -72,7 +75,6 @@ class BlockWatch:
     def _look(self) -> None:
         from threading import Event
 
-        from ..spawning.stalls import stack_of
         from .running.terminal import tell
 
         while not self._has_ended:
@@ -81,14 +83,25 @@ class BlockWatch:
                 self._loop.call_soon_threadsafe(turned.set)
             except RuntimeError:  # it is closed
                 return
-            if not any(turned.wait(LOOK_EVERY) for _ in range(LOOKS)):
+            if where := self._name_block(turned):
                 self.is_blocked = True
-                where = stack_of(self._thread, of_module=True)
                 tell(f"amplifier: blocked by {where}. Ctrl-C again ends the program", fg="yellow")
                 while not (turned.wait(LOOK_EVERY) or self._has_ended):
                     pass
                 self.is_blocked = False
             time.sleep(LOOK_EVERY)
+
+    def _name_block(self, turned: threading.Event) -> str:
+        """Return the calls in the way of a turn of the loop: those of each look; '' after a turn, or for none."""
+        from ..spawning.stalls import describe_calls, frames_of
+
+        frames: list[FrameType] | None = None
+        for _ in range(LOOKS):
+            if turned.wait(LOOK_EVERY):
+                return ""
+            now = frames_of(self._thread)
+            frames = [each for each in now if frames is None or each in frames]
+        return "" if turned.wait(LAST_LOOK) else describe_calls(frames or [], of_module=True)
 
 
 @contextmanager

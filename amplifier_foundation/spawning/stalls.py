@@ -99,17 +99,19 @@ class _Watched:
         self._answered = True
 
 
-def stack_of(thread: int, *, of_module: bool = False) -> str:
-    """Return the calls of a thread up to its event loop, the innermost first.
+def stack_of(thread: int) -> str:
+    """Return the calls of a thread up to its event loop, the innermost first."""
+    return describe_calls(frames_of(thread))
 
-    `of_module` leaves out the callers of a tool or another module, as far as they are known.
-    """
+
+def frames_of(thread: int) -> list[FrameType]:
+    """Return the frames of a thread up to its event loop, the innermost first."""
     frame: FrameType | None = sys._current_frames().get(thread)
     frames: list[FrameType] = []
     while frame is not None and _module_of(frame) != "asyncio.events":
         frames.append(frame)
         frame = frame.f_back
-    return _describe_calls(frames, of_module)
+    return frames
 
 
 def stack_of_task(task: asyncio.Task[Any]) -> str:
@@ -118,7 +120,7 @@ def stack_of_task(task: asyncio.Task[Any]) -> str:
 
 
 def stack_of_coroutine(awaited: Any, *, of_module: bool = False) -> str:
-    """Return the calls of a waiting coroutine, the innermost first, as `stack_of` does."""
+    """Return the calls of a waiting coroutine, the innermost first, as `describe_calls` does."""
     frames: list[FrameType] = []
     while awaited is not None:
         for prefix, awaits in (("cr", "cr_await"), ("gi", "gi_yieldfrom"), ("ag", "ag_await")):
@@ -128,10 +130,14 @@ def stack_of_coroutine(awaited: Any, *, of_module: bool = False) -> str:
                 break
         else:  # a step of an asynchronous generator does not tell whose it is
             awaited = next(filter(isasyncgen, gc.get_referents(awaited)), None)
-    return _describe_calls(frames[::-1], of_module)
+    return describe_calls(frames[::-1], of_module=of_module)
 
 
-def _describe_calls(frames: list[FrameType], of_module: bool) -> str:
+def describe_calls(frames: list[FrameType], *, of_module: bool = False) -> str:
+    """Return the calls of frames, the innermost first; '' for none.
+
+    `of_module` leaves out the callers of a tool or another module, as far as they are known.
+    """
     calls: list[str] = []
     for frame in frames[:MOST_CALLS]:
         if of_module and calls and _module_of(frame).startswith(CALLERS):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from amplifier_foundation.cli import exits
+from amplifier_foundation.cli.interrupting import LAST_LOOK, BlockWatch
 
 PRESSED = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
 PROGRAM = """
@@ -41,3 +44,54 @@ def test_ctrl_c_never_leaves_an_import_half_done(work: str, code: int, said: tup
     program = run + PROGRAM.format(folder=tmp_path, work=work)
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, (ended.stdout, ended.stderr)) == (code, said)
+
+
+@pytest.mark.parametrize("by", ["one call", "two calls"])
+def test_only_calls_that_are_seen_at_each_look_are_named(
+    by: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gates, arrivals, told = [[threading.Event() for _ in range(count)] for count in (2, 2, 1)]
+    looks, watches = list[float](), list[BlockWatch]()
+
+    def block(index: int) -> None:
+        arrivals[index].set()
+        assert gates[index].wait(60)
+
+    def first() -> None:
+        block(0)
+
+    def second() -> None:
+        block(1)
+
+    def both() -> None:
+        first()
+        second()
+
+    async def program() -> None:
+        loop = asyncio.get_running_loop()
+        watches.append(BlockWatch(loop))
+        for call in [both] if by == "one call" else [first, second]:
+            loop.call_soon(call)
+
+    class Turned(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            if timeout != LAST_LOOK:
+                looks.append(timeout or 0.0)
+                if len(looks) == 2:  # the second call runs when the loop is looked at again
+                    gates[0].set()
+                    assert arrivals[1].wait(60)
+                elif len(looks) == 3:
+                    watches[0].end()
+                    told[0].set()
+            return len(looks) > 2
+
+    thread = threading.Thread(target=asyncio.run, args=(program(),))
+    thread.start()
+    assert arrivals[0].wait(60)
+    monkeypatch.setattr(threading, "Event", Turned)
+    watches[0].begin()
+    assert told[0].wait(60)
+    gates[1].set()
+    thread.join()
+    said = capsys.readouterr().err
+    assert said.startswith("amplifier: blocked by both (") if by == "one call" else said == ""
