@@ -16,7 +16,7 @@ from . import exits
 if TYPE_CHECKING:
     import asyncio
     import threading
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at an event loop."""
@@ -118,8 +118,10 @@ def interrupts_to_loop() -> Iterator[None]:
 
 
 @contextmanager
-def naming_blocks() -> Iterator[None]:
+def naming_blocks(on_press: Callable[[int], object]) -> Iterator[None]:
     """While the block runs, name the blocking call in the running event loop from the first Ctrl-C on.
+
+    `on_press` is called with the number of the signal at each Ctrl-C.
 
     Outside the main thread nothing changes: only the main thread gets signals.
     """
@@ -134,6 +136,7 @@ def naming_blocks() -> Iterator[None]:
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         watch.begin()
+        on_press(number)
         answer(number, frame)
 
     signal.signal(signal.SIGINT, on_signal)

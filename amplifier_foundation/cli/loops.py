@@ -56,14 +56,18 @@ def end_start() -> None:
 def run_async(work: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine to its end, and let the processes of its sessions end.
 
-    Raises its errors, and `PluginError` where code of a plugin or tool has ended its loop or its task.
+    Raises its errors, `PluginError` where code of a plugin or tool has ended its loop or its task, and
+    `KeyboardInterrupt` where Ctrl-C has.
     """
     import asyncio
 
+    presses: list[int] = []
     with interrupts_to_loop():
         try:
-            return asyncio.run(run_to_end(work))
+            return asyncio.run(run_to_end(work, presses.append))
         except asyncio.CancelledError as error:
+            if presses:  # `asyncio.run` raises this itself, unless the work has cancelled its task as well
+                raise KeyboardInterrupt from error
             raise PluginError(CANCELLED) from error
         except RuntimeError as error:
             if str(error) == LOOP_STOPPED:
@@ -71,12 +75,15 @@ def run_async(work: Coroutine[Any, Any, Result]) -> Result:
             raise
 
 
-async def run_to_end(work: Coroutine[Any, Any, Result]) -> Result:
-    """Await a coroutine, then the ends of the processes of its sessions."""
+async def run_to_end(work: Coroutine[Any, Any, Result], on_press: Callable[[int], object]) -> Result:
+    """Await a coroutine, then the ends of the processes of its sessions.
+
+    `on_press` is called with the number of the signal at each Ctrl-C without another handler.
+    """
     from asyncio import get_running_loop
 
     get_running_loop().call_later(START, end_start)
-    with naming_blocks():
+    with naming_blocks(on_press):
         try:
             return await work
         finally:

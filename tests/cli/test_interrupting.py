@@ -14,6 +14,21 @@ from amplifier_foundation.cli import exits
 from amplifier_foundation.cli.interrupting import LAST_LOOK, BlockWatch
 
 PRESSED = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
+RUNS = f"""
+import asyncio
+
+async def run():
+    {PRESSED}
+    await asyncio.sleep(60)
+
+async def give_up():
+    try:
+        await run()
+    except asyncio.CancelledError:
+        asyncio.current_task().cancel()
+        raise
+"""
+RUN = "program.import_module('.loops', 'amplifier_foundation.cli').run_async"
 PROGRAM = """
 import sys
 sys.path.insert(0, "{folder}")
@@ -34,14 +49,14 @@ program.main([])
     [
         ("import pressed", exits.INTERRUPTED, ("", "amplifier: interrupted\n")),
         (PRESSED, exits.OK, ("raised\n", "")),
-        ("program.import_module('.loops', 'amplifier_foundation.cli').run_async(run())", exits.OK, ("raised\n", "")),
+        (f"{RUN}(run())", exits.OK, ("raised\n", "")),
+        (f"{RUN}(give_up())", exits.OK, ("raised\n", "")),
     ],
-    ids=["in an import", "elsewhere", "in a loop"],
+    ids=["in an import", "elsewhere", "in a loop", "in work that cancels its task, too"],
 )
-def test_ctrl_c_never_leaves_an_import_half_done(work: str, code: int, said: tuple[str, str], tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_process_in_an_import_and_is_raised_elsewhere(work: str, code: int, said: tuple[str, str], tmp_path: Path) -> None:
     (tmp_path / "pressed.py").write_text(PRESSED)
-    run = f"async def run():\n    {PRESSED}\n    import asyncio; await asyncio.sleep(60)\n"
-    program = run + PROGRAM.format(folder=tmp_path, work=work)
+    program = RUNS + PROGRAM.format(folder=tmp_path, work=work)
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, (ended.stdout, ended.stderr)) == (code, said)
 
