@@ -7,7 +7,10 @@ import logging
 import os
 import sys
 from contextlib import asynccontextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from amplifier_core.entry_points import find_entry_points
 
@@ -39,13 +42,13 @@ async def looking_at_packages(clock: Clock, report: Callable[[str], None]) -> As
 
 
 async def _look_regularly(begun: Mapping[str, str], clock: Clock, report: Callable[[str], None]) -> None:
-    imported: dict[tuple[str, str], tuple[int, int]] = {}
+    imported: dict[tuple[str, str], int] = {}
     with suppress(Exception):  # the next look tells
-        imported = _stamp_files()
+        imported = _read_files()
     while True:
         await clock.sleep(LOOK_EVERY)
         try:
-            now, files = await asyncio.to_thread(_versions), await asyncio.to_thread(_stamp_files)
+            now, files = await asyncio.to_thread(_versions), await asyncio.to_thread(_read_files)
         except Exception as error:  # `up` goes on without
             logger.warning("the installed packages could not be looked at: %s", error)
             continue
@@ -55,7 +58,7 @@ async def _look_regularly(begun: Mapping[str, str], clock: Clock, report: Callab
             if now.get(name) != version
         ]
         imported = {**files, **imported}
-        edited = {name: path for (name, path), stamp in sorted(files.items()) if stamp != imported[name, path]}
+        edited = {name: path for (name, path), checksum in sorted(files.items()) if checksum != imported[name, path]}
         kept = sorted(begun.items() & now.items())
         changes += [f"{name} {version} has an edited {edited[name]}" for name, version in kept if name in edited]
         report(f"packages changed since this process began: {', '.join(changes)}. Restart it" if changes else "")
@@ -65,15 +68,21 @@ def _versions() -> dict[str, str]:
     return {entry.dist.name: entry.dist.version for group in GROUPS for entry in find_entry_points(group)}
 
 
-def _stamp_files() -> dict[tuple[str, str], tuple[int, int]]:
-    """Return the time of change and the size of each file of an imported module, by its package and its path."""
+def _read_files() -> dict[tuple[str, str], int]:
+    """Return the checksum of each file of an imported module, by its package and its path."""
     entries = (entry for group in GROUPS for entry in find_entry_points(group))
     owners = {entry.module.partition(".")[0]: entry.dist.name for entry in entries}
-    files: dict[tuple[str, str], tuple[int, int]] = {}
+    files: dict[tuple[str, str], int] = {}
     for name, module in sys.modules.copy().items():
         if (owner := owners.get(name.partition(".")[0])) is not None:
             with suppress(Exception):  # it is no module, has no file, is in an archive, or is gone
                 path = object.__getattribute__(module, "__dict__")["__file__"]  # a lazy module would be imported
                 found = os.stat(path)  # noqa: PTH116 - it is a string
-                files[owner, path] = found.st_mtime_ns, found.st_size
+                files[owner, path] = _checksum(path, (found.st_mtime_ns, found.st_size))
     return files
+
+
+@lru_cache(maxsize=10_000)
+def _checksum(path: str, stamp: tuple[int, int]) -> int:
+    """Return the checksum of a file; one with the same time of change and size is not read again."""
+    return crc32(Path(path).read_bytes())

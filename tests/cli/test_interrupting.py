@@ -54,7 +54,9 @@ program.main([])
     ],
     ids=["in an import", "elsewhere", "in a loop", "in work that cancels its task, too"],
 )
-def test_ctrl_c_ends_the_process_in_an_import_and_is_raised_elsewhere(work: str, code: int, said: tuple[str, str], tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_process_in_an_import_and_is_raised_elsewhere(
+    work: str, code: int, said: tuple[str, str], tmp_path: Path
+) -> None:
     (tmp_path / "pressed.py").write_text(PRESSED)
     program = RUNS + PROGRAM.format(folder=tmp_path, work=work)
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import shutil
 import sys
 import threading
@@ -68,12 +69,17 @@ async def test_an_edited_file_of_an_imported_module_is_told(tmp_path: Path, monk
         async with looking_at_packages(clock, reported.append):
             await clock.until_sleeping()
             unused.write_text("text = 'edited'\n")
+            os.utime(early, (1, 1))
             importlib.import_module("fog.late")
             assert await look(clock, reported) == ""
             for path in (early, late):
                 path.write_text("text = 'edited'\n")
                 text = f"packages changed since this process began: fog 1.0 has an edited {path}. Restart it"
                 assert await look(clock, reported) == text
+            for path in (early, late):
+                path.write_text("text = 'old'\n")
+            assert await look(clock, reported) == ""
+            early.write_text("text = 'edited'\n")
             shutil.rmtree(tmp_path / "fog-1.0.dist-info")
             assert (await look(clock, reported)).endswith("began: fog 1.0 is gone. Restart it")
     finally:
