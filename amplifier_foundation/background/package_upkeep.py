@@ -70,16 +70,38 @@ def _versions() -> dict[str, str]:
 
 def _read_files() -> dict[tuple[str, str], int]:
     """Return the checksum of each file of an imported module, by its package and its path."""
-    entries = (entry for group in GROUPS for entry in find_entry_points(group))
-    owners = {entry.module.partition(".")[0]: entry.dist.name for entry in entries}
+    entries = [entry for group in GROUPS for entry in find_entry_points(group)]
+    owners = {_top_package(entry.module): entry.dist.name for entry in entries}
+    if (program := owners.get("amplifier_foundation")) is not None:
+        owners["amplifier_core"] = program  # they are one distribution
     files: dict[tuple[str, str], int] = {}
-    for name, module in sys.modules.copy().items():
-        if (owner := owners.get(name.partition(".")[0])) is not None:
-            with suppress(Exception):  # it is no module, has no file, is in an archive, or is gone
-                path = object.__getattribute__(module, "__dict__")["__file__"]  # a lazy module would be imported
-                found = os.stat(path)  # noqa: PTH116 - it is a string
-                files[owner, path] = _checksum(path, (found.st_mtime_ns, found.st_size))
+    for name in sys.modules.copy():
+        if (owner := next((owners[each] for each in _packages_of(name) if each in owners), None)) is not None:
+            with suppress(OSError):  # it is in an archive, or is gone
+                if path := _file_of(name):
+                    found = os.stat(path)  # noqa: PTH116 - it is a string
+                    files[owner, path] = _checksum(path, (found.st_mtime_ns, found.st_size))
     return files
+
+
+def _packages_of(name: str) -> list[str]:
+    """Return the name of a module and those of its packages, the outermost first."""
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+
+
+def _top_package(name: str) -> str:
+    """Return the outermost imported package of a module; packages without a file belong to several distributions."""
+    return next(filter(_file_of, _packages_of(name)), name)
+
+
+def _file_of(name: str) -> str | None:
+    """Return the file of an imported module; None without one."""
+    try:
+        file = object.__getattribute__(sys.modules[name], "__dict__")["__file__"]  # a lazy module would be imported
+    except Exception:  # no module is there
+        return None
+    return file if isinstance(file, str) else None
 
 
 @lru_cache(maxsize=10_000)

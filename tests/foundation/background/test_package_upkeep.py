@@ -87,6 +87,44 @@ async def test_an_edited_file_of_an_imported_module_is_told(tmp_path: Path, monk
             sys.modules.pop(name, None)
 
 
+@pytest.mark.parametrize("edited", ["a", "b"])
+async def test_an_edited_file_is_told_for_its_own_distribution_of_a_shared_namespace(
+    edited: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    for name in ("a", "b"):
+        about = install(tmp_path, f"corp_{name}", "1.0")
+        (about / "entry_points.txt").write_text(f"[amplifier.modules]\ntool-{name} = corp.{name}.tool:mount\n")
+        (tmp_path / "corp" / name).mkdir(parents=True)
+        for file in ("__init__", "tool", "helper"):
+            (tmp_path / "corp" / name / f"{file}.py").touch()
+    clock, reported = VirtualClock(), list[str]()
+    try:
+        for name in ("a", "b"):
+            importlib.import_module(f"corp.{name}.helper")
+        async with looking_at_packages(clock, reported.append):
+            assert await look(clock, reported) == ""
+            path = tmp_path / "corp" / edited / "helper.py"
+            path.write_text("text = 'edited'\n")
+            assert (await look(clock, reported)).endswith(f"began: corp_{edited} 1.0 has an edited {path}. Restart it")
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "corp"]:
+            del sys.modules[name]
+
+
+async def test_an_edited_file_of_the_kernel_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "added.py"
+    path.touch()
+    added = types.ModuleType("amplifier_core.added")
+    added.__file__ = str(path)
+    monkeypatch.setitem(sys.modules, "amplifier_core.added", added)
+    clock, reported = VirtualClock(), list[str]()
+    async with looking_at_packages(clock, reported.append):
+        assert await look(clock, reported) == ""
+        path.write_text("text = 'edited'\n")
+        assert (await look(clock, reported)).endswith(f" has an edited {path}. Restart it")
+
+
 async def test_a_lazy_module_is_not_imported_by_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Lazy(types.ModuleType):
         def __getattribute__(self, name: str) -> Any:
