@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from json import JSONEncoder
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.message_models import ToolSpec
@@ -38,8 +39,11 @@ def describe_tool(name: str, schema: Any, description: Any) -> ToolSpec:
         raise NotDescribed("input_schema", f"its input_schema must have texts as keys, not {odd[0]!r}")
     try:
         _encode(parameters)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise NotDescribed("input_schema", _name_culprit(parameters, error)) from None
+    except (TypeError, ValueError, RecursionError):
+        try:
+            parameters = _as_json(parameters, "its input_schema")
+        except RecursionError:
+            raise NotDescribed("input_schema", "its input_schema: nested too deeply") from None
     return ToolSpec(name=name, description=description, parameters=parameters)
 
 
@@ -58,13 +62,22 @@ def explain(error: Exception, tool: Tool) -> str:
     return str(error)
 
 
-def _name_culprit(parameters: dict[str, Any], error: Exception) -> str:
-    """Return the name and the kind of the value without a JSON form; another kernel cannot name its place."""
-    with suppress(ImportError):
-        from amplifier_core.json_values import to_json
+def _as_json(value: Any, where: str, above: tuple[int, ...] = ()) -> Any:
+    """Return a value with plain mappings and lists, and with None for NaN and infinity, as in JavaScript.
 
-        try:
-            to_json(parameters, "its input_schema")
-        except TypeError as named:
-            return str(named)
-    return f"its input_schema: {error}"
+    Raises `NotDescribed` with the place of a part without a JSON form.
+    """
+    if id(value) in above:
+        raise NotDescribed("input_schema", f"{where}: contains itself")
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, (str, int, float, type(None))):
+                raise NotDescribed("input_schema", f"{where}: a key that is a {type(key).__name__} is not JSON")
+        return {key: _as_json(item, f"{where}.{key}", (*above, id(value))) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_as_json(item, f"{where}[{index}]", (*above, id(value))) for index, item in enumerate(value)]
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    if not isinstance(value, (str, int, float, type(None))):
+        raise NotDescribed("input_schema", f"{where}: {type(value).__name__} is not JSON")
+    return value

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import json
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, Field
 
 SCHEMA = {"type": "object"}
 
@@ -47,6 +50,9 @@ AT_SCHEMA = _place(Plain.input_schema.fget)
 OBJECT = object()
 KNOT: dict[str, Any] = {}
 KNOT["properties"] = KNOT
+DEEP: dict[str, Any] = {}
+for _ in range(100_000):
+    DEEP = {"items": DEEP}
 
 
 @pytest.mark.parametrize(
@@ -60,16 +66,32 @@ KNOT["properties"] = KNOT
             Plain({"properties": {"n": {"default": OBJECT}}}),
             f"its input_schema.properties.n.default: object is not JSON {AT_SCHEMA}",
         ),
-        (Plain({"default": float("nan")}), f"its input_schema.default: nan is not JSON {AT_SCHEMA}"),
         (
-            Plain({"default": PurePosixPath("x")}),
-            f"its input_schema: Object of type PurePosixPath is not JSON serializable {AT_SCHEMA}",
+            Plain({"default": float("nan"), "examples": (MappingProxyType({"at": PurePosixPath("x")}),)}),
+            f"its input_schema.examples[0].at: PurePosixPath is not JSON {AT_SCHEMA}",
         ),
+        (
+            Plain({"examples": {(1, 2): "x"}}),
+            f"its input_schema.examples: a key that is a tuple is not JSON {AT_SCHEMA}",
+        ),
+        (Plain(DEEP), f"its input_schema: nested too deeply {AT_SCHEMA}"),
         (Plain(KNOT), f"its input_schema.properties.properties: contains itself {AT_SCHEMA}"),
         (Plain(description=7), f"its description must be a text, not int {_place(Plain.description.fget)}"),
         (Raising(), f"RuntimeError: no schema today {_place(Raising.input_schema.fget, 2)}"),
     ],
-    ids=["text", "list", "number as a key", "set", "object", "nan", "path", "knot", "description", "raising"],
+    ids=[
+        "text",
+        "list",
+        "number as a key",
+        "set",
+        "object",
+        "path",
+        "tuple as a key",
+        "depth",
+        "knot",
+        "description",
+        "raising",
+    ],
 )
 async def test_a_tool_that_cannot_be_described_is_left_out_and_told_once(
     room: Any, tool: Any, problem: str, caplog: pytest.LogCaptureFixture
@@ -79,6 +101,18 @@ async def test_a_tool_that_cannot_be_described_is_left_out_and_told_once(
     assert [await room.run("go", "one"), await room.run("on", "two")] == ["one", "two"]
     assert [[spec.name for spec in request.tools] for request in room.model.requests] == [["read"], ["read"]]
     assert caplog.messages == [f"tool 'broken' is not offered to the model: {problem}"]
+
+
+async def test_a_schema_with_nan_infinity_or_other_mappings_is_offered_as_json(room: Any) -> None:
+    class Size(BaseModel):
+        most: float = Field(float("inf"))
+
+    schema = {**Size.model_json_schema(), "examples": [MappingProxyType({"most": float("nan")})], "required": ()}
+    room.tools["broken"] = Plain(schema)
+    await room.run("go", "one")
+    parameters = json.loads(json.dumps(room.model.requests[0].tools[0].parameters, allow_nan=False))
+    assert parameters["properties"]["most"] == {"default": None, "title": "Most", "type": "number"}
+    assert (parameters["examples"], parameters["required"]) == ([{"most": None}], [])
 
 
 async def test_a_tool_is_offered_as_soon_as_its_description_is_right(room: Any) -> None:
