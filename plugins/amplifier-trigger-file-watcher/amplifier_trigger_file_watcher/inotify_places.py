@@ -28,7 +28,7 @@ class InotifyPlaces(WatchCallback):
         self._paths, self._told, self._every_write = paths, told, every_write
         self._loop = asyncio.get_running_loop()
         self._reader: SharedReader | None = None
-        self._marks: dict[WatchDescriptor, CallbackId] = {}
+        self._marks: dict[CallbackId, WatchDescriptor] = {}
         self._names: dict[WatchDescriptor, set[bytes]] = {}
 
     def start(self) -> None:
@@ -43,13 +43,14 @@ class InotifyPlaces(WatchCallback):
         for folder, wanted in names.items():
             with suppress(OSError):
                 watch, mark = self._reader.watch(os.fsencode(folder), self)
-                self._marks[watch], self._names[watch] = mark, wanted
+                self._marks[mark] = watch
+                self._names.setdefault(watch, set()).update(wanted)  # two real paths of one folder have one watch
 
     async def stop(self) -> None:
         """Watch no longer."""
         reader, self._reader = self._reader, None
         if reader is not None:
-            await asyncio.to_thread(end_use, reader, list(self._marks.items()), wait=True)
+            await asyncio.to_thread(end_use, reader, [(watch, mark) for mark, watch in self._marks.items()], wait=True)
 
     def on_event(self, event: InotifyEvent) -> None:
         """Tell of a path; called by watchdog in the reader's thread, as are the next two."""
@@ -58,7 +59,8 @@ class InotifyPlaces(WatchCallback):
 
     def on_watch_deleted(self, wd: WatchDescriptor) -> None:
         """Forget a removed folder."""
-        self._marks.pop(wd, None)
+        for mark in [mark for mark, watch in list(self._marks.items()) if watch == wd]:
+            self._marks.pop(mark, None)
         self._names.pop(wd, None)
 
     def on_queue_overflow(self) -> None:

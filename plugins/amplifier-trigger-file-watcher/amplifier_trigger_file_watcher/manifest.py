@@ -31,7 +31,7 @@ from .fingerprints import (
     young_since,
 )
 from .folder_index import FolderIndex, find_outermost
-from .unreadable import Unreadable
+from .unreadable import GONE, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -263,7 +263,12 @@ class Manifest:
             folder = folders.pop()
             for entry in self._list(folder):
                 path = folder + entry.name
-                if not entry.is_dir(follow_symlinks=False):
+                try:
+                    is_folder = entry.is_dir(follow_symlinks=False)
+                except OSError as error:  # of a file system with names alone in its lists
+                    self.unreadable.add(path, error)
+                    continue
+                if not is_folder:
                     if counts(path):
                         if entry.is_symlink():
                             self.links.add(path)
@@ -275,8 +280,8 @@ class Manifest:
         """Enter a folder, and return its entries; none of an unreadable one."""
         is_entered = False
         try:
-            if self.entering is not None:
-                self.entering(folder)
+            if (entering := self.entering) is not None:  # `stop` takes it away meanwhile
+                entering(folder)
             is_entered = True
             with os.scandir(self._root + folder) as entries:
                 return list(entries)
@@ -307,10 +312,13 @@ class Manifest:
             return Change(path, "deleted", None) if before else None
         try:
             after = read_fingerprint(place, status, None if is_named else before)
-        except OSError as error:  # also one that is gone again
-            after = stand_in(status, before)
+        except OSError as error:
             if error.errno == errno.EACCES:
                 self.unreadable.add_content(path)
+            elif error.errno not in GONE:
+                self.unreadable.add(path, error)
+                return None
+            after = stand_in(status, before)
         was_young = self._young.pop(path, None)
         changed_at = before and (before.ctime or was_young)
         if after.ctime == UNSURE:

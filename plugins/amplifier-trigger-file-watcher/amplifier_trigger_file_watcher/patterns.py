@@ -36,6 +36,7 @@ DEFAULT_IGNORES = (
         ".ruff_cache/",
     ),
     "node_modules/",
+    "lost+found/",
     *(".amplifier/", "..[0-9][0-9][0-9][0-9]_[0-9][0-9]_[0-9][0-9]_*/"),
     *("*~", "*.sw[a-p]", "4913", ".#*", r"\#*#", ".*.kate-swp", ".goutputstream-*", "*___jb_tmp___", "*___jb_old___"),
     *(".DS_Store", "Thumbs.db"),

@@ -170,9 +170,13 @@ def _ignore_home(base: str) -> list[str]:
     return [] if outside else [f"/{GitIgnoreSpecPattern.escape(below.replace(os.sep, '/'))}/"]
 
 
+def _real(folder: Path) -> Path:
+    return Path(os.path.realpath(folder))  # `resolve` raises for a link to itself
+
+
 def _relative(folder: Path, working_dir: Path) -> Path:
     """Return `folder` relative to the working folder, by their names or their real paths, else unchanged."""
-    for inner, outer in ((folder, working_dir.absolute()), (folder.resolve(), working_dir.resolve())):
+    for inner, outer in ((folder, working_dir.absolute()), (_real(folder), _real(working_dir))):
         with suppress(ValueError):
             return inner.relative_to(outer)
     return folder

@@ -29,8 +29,10 @@ class Unreadable:
         """Take an unreadable path; do nothing if it is gone."""
         if error.errno in GONE:
             return
-        if error.errno == errno.EACCES and path[-1:] not in ("", "/") and not os.path.islink(self._root + path):  # noqa: PTH114
-            path = next(folders_above(path))  # a folder is closed, not the file
+        if error.errno == errno.EACCES and path[-1:] not in ("", "/"):
+            folder = next(folders_above(path))
+            if self._is_closed(folder):  # else the file alone, as with access lists of a server
+                path = folder
         self._reasons[path] = error.strerror
 
     def add_content(self, path: str) -> None:
@@ -64,8 +66,20 @@ class Unreadable:
                 os.stat(f"{place}.")  # noqa: PTH116 - a Path would drop the dot, which asks for the right to search
                 with os.scandir(place) as entries:
                     return all(True for _ in entries)
-            if stat.S_ISREG(os.stat(place).st_mode) and is_content:  # noqa: PTH116 - as in the manifest
-                os.close(os.open(place, os.O_RDONLY))
+            if not stat.S_ISREG(os.stat(place).st_mode):  # noqa: PTH116 - as in the manifest
+                return True
         except OSError as error:
             return error.errno in GONE
+        try:
+            with open(place, "rb") as file:  # noqa: PTH123 - as in the manifest
+                file.read(1)
+        except OSError as error:
+            return error.errno in GONE or (error.errno == errno.EACCES and not is_content)
         return True
+
+    def _is_closed(self, folder: str) -> bool:
+        try:
+            os.stat(f"{self._root}{folder}.")  # noqa: PTH116 - as below
+        except OSError as error:
+            return error.errno not in GONE
+        return False

@@ -192,3 +192,28 @@ async def test_a_link_that_leads_to_a_folder_later_is_waited_for(
             ("created", "current/a.txt"),
             ("created", "current/same.txt"),
         ]
+
+
+async def test_a_path_that_leads_to_itself_is_waited_for(watching: Watching, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    clock = VirtualClock()
+    async with watching(path="loop", clock=clock, poll_interval=1) as watcher:
+        assert watcher.problems
+        assert watcher.events.empty()
+
+
+@pytest.mark.skipif(not LINUX, reason="inotify is Linux's")
+async def test_two_real_paths_of_one_folder_are_heard_of(tmp_path: Path) -> None:
+    """Two slashes in front stand for the second mount of a folder."""
+    from amplifier_trigger_file_watcher.inotify_places import InotifyPlaces
+
+    told = asyncio.Event()
+    places = InotifyPlaces([f"{tmp_path}/a.txt", f"/{tmp_path}/b.txt"], told.set, every_write=True)
+    places.start()
+    try:
+        for name in ("a.txt", "b.txt"):
+            (tmp_path / name).write_text("x")
+            await asyncio.wait_for(told.wait(), 10)
+            told.clear()
+    finally:
+        await places.stop()

@@ -77,3 +77,8 @@ def test_what_tools_and_editors_write_for_themselves_is_ignored() -> None:
     assert [
         path for path in ("m.py", ".gitignore", "git/x", "src/venv.py", ".env", "..notes/a.md") if ignored.match(path)
     ] == []
+
+
+def test_lost_and_found_files_of_a_file_system_are_left_out() -> None:
+    assert IgnoreRules(DEFAULT_IGNORES).decide("lost+found/")
+    assert not IgnoreRules(DEFAULT_IGNORES).decide("lost+found.txt")

@@ -13,6 +13,7 @@ import pytest
 from amplifier_trigger_file_watcher import fingerprints
 from amplifier_trigger_file_watcher.change_detector import LINUX
 from amplifier_trigger_file_watcher.manifest import Manifest
+from amplifier_trigger_file_watcher.unreadable import Unreadable
 
 if LINUX:
     from amplifier_trigger_file_watcher.inotify_tree import InotifyTree
@@ -200,6 +201,46 @@ def test_a_file_of_a_server_that_does_not_answer_stays_as_it_was(
         assert manifest.unreadable.take_readable() == []
     assert manifest.unreadable.take_readable() == ["a.txt"]
     assert [change.kind for change in manifest.compare(["a.txt"])] == ["deleted"]
+
+
+def test_a_closed_file_of_an_open_folder_stands_for_itself_alone(tmp_path: Path) -> None:
+    """Access lists of a server close one file, and no folder."""
+    (tmp_path / "m.txt").write_text("x")
+    unreadable = Unreadable(f"{tmp_path}{os.sep}")
+    unreadable.add("m.txt", PermissionError(errno.EACCES, "Permission denied"))
+    assert unreadable.list_problems() == [("m.txt", "Permission denied")]
+    assert not unreadable.covers("n.txt")
+
+
+@pytest.mark.skipif(not LINUX, reason="no file elsewhere has such an error")
+def test_a_content_with_an_error_of_its_device_is_unreadable_and_stays_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    manifest = Manifest(str(tmp_path), lambda path: True, recursive=True)
+    manifest.begin()
+    (tmp_path / "a.txt").unlink()
+    (tmp_path / "a.txt").symlink_to("/proc/self/mem")  # nothing is at its first byte
+    assert manifest.compare(["a.txt"]) == []
+    assert manifest.unreadable.list_problems() == [("a.txt", os.strerror(errno.EIO))]
+    assert manifest.unreadable.take_readable() == []
+    (tmp_path / "a.txt").unlink()
+    (tmp_path / "a.txt").write_text("y")
+    assert manifest.unreadable.take_readable() == ["a.txt"]
+    assert [change.kind for change in manifest.compare(["a.txt"])] == ["modified"]
+
+
+def test_an_entry_whose_kind_cannot_be_read_is_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some file systems list names alone: the kind is asked for afterwards."""
+
+    class Entry:
+        name = "a.txt"
+
+        def is_dir(self, *, follow_symlinks: bool) -> bool:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    manifest = Manifest(str(tmp_path), lambda path: True, recursive=True)
+    monkeypatch.setattr(manifest, "_list", lambda folder: [Entry()])
+    assert manifest.compare([""]) == []
+    assert manifest.unreadable.list_problems() == [("a.txt", os.strerror(errno.EIO))]
 
 
 @pytest.mark.skipif(not LINUX, reason="inotify is Linux's")
