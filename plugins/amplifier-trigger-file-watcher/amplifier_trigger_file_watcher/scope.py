@@ -53,11 +53,14 @@ class Scope:
 
     def find_folder(self) -> tuple[str, int, int] | None:
         """Follow the links on the path anew, and return the `identity` of the folder."""
-        base, self._links = os.path.realpath(self.folder), _find_links(self.folder)
-        if base != self.base:
-            self.base = base
-            self.counts = self._new_verdicts()
-        return self.identity()
+        while True:
+            base, self._links = os.path.realpath(self.folder), _find_links(self.folder)
+            if base != self.base:
+                self.base = base
+                self.counts = self._new_verdicts()
+            identity = self.identity()
+            if identity is None or identity[0] == base:  # else a link was switched meanwhile
+                return identity
 
     def list_places(self) -> list[str]:
         """Return the paths outside with a say in the scope: links on the way, and .gitignore files above."""

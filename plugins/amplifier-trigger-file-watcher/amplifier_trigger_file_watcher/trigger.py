@@ -186,12 +186,16 @@ class FileChangeTrigger:
         return changes
 
     async def _wait_for_folder(self, seconds: float | None = None) -> tuple[str, int, int] | None:
-        """Return the identity of the folder as soon as there is one; None when it does not come, or at the end."""
+        """Return the identity of the folder as soon as there is one; None when it does not come, or at the end.
+
+        Without a limit of time, return None for a new reason of its absence: a closed one may be gone.
+        """
         clock, pause = self._context.clock, FIRST_PAUSE
         end = None if seconds is None else clock.monotonic() + seconds
         while (identity := self._scope.find_folder()) is None and not self._stopped:
-            if end is not None and clock.monotonic() >= end:
-                self._report(f"{self._scope.folder} {self._scope.explain_absence()}; it is waited for")
+            absence = f"{self._scope.folder} {self._scope.explain_absence()}; it is waited for"
+            if absence != self._problem if end is None else clock.monotonic() >= end:
+                self._report(absence)
                 return None
             await self._pause(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
@@ -242,10 +246,12 @@ class FileChangeTrigger:
             await self._wait_for_folder()
             return await self._arm_again(self._manifest.files)
         await self._read_or_pause()
-        if self._is_replaced():
-            await self._detector.stop()
-            return await self._arm_again(self._manifest.files)
-        return await self._compare(self._detector.take_due())
+        return await (self._begin_anew() if self._is_replaced() else self._compare(self._detector.take_due()))
+
+    async def _begin_anew(self) -> list[Change]:
+        """Watch the folder of the same name, and return its changes."""
+        await self._detector.stop()
+        return await self._arm_again(self._manifest.files)
 
     async def _read_or_pause(self) -> None:
         """Read on, while there are unread files; else save changes without an event, and wait."""
@@ -263,10 +269,18 @@ class FileChangeTrigger:
         await self._detector.poll_changes()
 
     async def _compare(self, paths: list[str]) -> list[Change]:
-        """Return the differences of these paths, and the paths that fire again."""
+        """Return the differences of these paths, and the paths that fire again.
+
+        Deleted files are compared anew, after a look at the folder: a link to it may have been away for a moment.
+        """
         appeared = self._detector.take_appeared(paths)
         has_new_rules = self._scope.has_new_rules_above() or any(map(self._scope.is_rules_file, paths))
         changes = await (self._compare_by_new_rules() if has_new_rules else self._look(paths))
+        if any(change.fingerprint is None for change in changes):
+            if self._is_replaced():  # its files are not deleted, as it may be back in a moment
+                return await self._begin_anew()
+            found = changes
+            changes = await self._detector.run_blocking(lambda: self._drop_own(self._manifest.recheck(found)))
         below = self._repeats.find_below([path for path in appeared if path.endswith("/")])
         unsure = self._manifest.take_rewritten()
         if "" in appeared:  # events were lost: deleted files may have been there meanwhile
@@ -282,8 +296,8 @@ class FileChangeTrigger:
         """Return the differences of these paths; a thread reads the files, unless they are few and small.
 
         A look at a folder finds files before the system's notice of them comes: a barrier tells that notice from later
-        ones. A deleted file that is back before the barrier is compared anew: no later notice tells of that. Few and
-        small files have had their notices, and do without: a barrier costs an event a tenth of its time.
+        ones. A deleted file that is back before the barrier is compared anew by `_compare`: no later notice tells of
+        that. Few and small files have had their notices, and do without: a barrier costs an event a tenth of its time.
         """
         if not paths:
             return []
@@ -292,8 +306,6 @@ class FileChangeTrigger:
         changes = await self._detector.run_blocking(lambda: self._drop_own(self._manifest.compare(paths)))
         if changes:
             self._barrier = self._detector.add_barrier()
-        if any(change.fingerprint is None for change in changes):
-            changes = await self._detector.run_blocking(lambda: self._drop_own(self._manifest.recheck(changes)))
         return changes
 
     async def _compare_by_new_rules(self) -> list[Change]:

@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core.testing.clock import VirtualClock
+from amplifier_trigger_file_watcher import scope
 from amplifier_trigger_file_watcher.change_detector import LINUX
 from amplifier_trigger_file_watcher.manifest import Manifest
+from amplifier_trigger_file_watcher.scope import Scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from amplifier_trigger_file_watcher.manifest import Change
 
     Watching = Callable[..., AbstractAsyncContextManager[Any]]
 
@@ -203,17 +207,64 @@ async def test_a_path_that_leads_to_itself_is_waited_for(watching: Watching, tmp
 
 
 @pytest.mark.skipif(not LINUX, reason="inotify is Linux's")
-async def test_two_real_paths_of_one_folder_are_heard_of(tmp_path: Path) -> None:
-    """Two slashes in front stand for the second mount of a folder."""
+async def test_two_real_paths_of_one_folder_are_heard_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link that is not followed stands for the second mount of a folder."""
     from amplifier_trigger_file_watcher.inotify_places import InotifyPlaces
 
+    (tmp_path / "first").mkdir()
+    (tmp_path / "second").symlink_to("first", target_is_directory=True)
     told = asyncio.Event()
-    places = InotifyPlaces([f"{tmp_path}/a.txt", f"/{tmp_path}/b.txt"], told.set, every_write=True)
-    places.start()
+    paths = [str(tmp_path / "first" / "a.txt"), str(tmp_path / "second" / "b.txt")]
+    places = InotifyPlaces(paths, told.set, every_write=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(os.path, "realpath", os.path.abspath)
+        places.start()
     try:
-        for name in ("a.txt", "b.txt"):
-            (tmp_path / name).write_text("x")
-            await asyncio.wait_for(told.wait(), 10)
-            told.clear()
+        (tmp_path / "first" / "a.txt").write_text("x")
+        await asyncio.wait_for(told.wait(), 10)
     finally:
         await places.stop()
+
+
+def test_a_link_that_is_switched_while_the_folder_is_found_leaves_one_folder(
+    tmp_path: Path, releases: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched, find_links, targets = Scope(releases, tmp_path, ["*"], []), scope._find_links, ["releases/1"]
+
+    def switch_meanwhile(folder: Path) -> list[str]:
+        if targets:
+            switch(releases, targets.pop())
+        return find_links(folder)
+
+    monkeypatch.setattr(scope, "_find_links", switch_meanwhile)
+    switch(releases, "releases/2")
+    identity = watched.find_folder()
+    assert identity is not None
+    assert identity[0] == watched.base == str(tmp_path / "releases" / "1")
+
+
+@pytest.mark.parametrize("is_back_at_once", [True, False])
+async def test_a_link_away_for_a_moment_while_the_files_are_compared_deletes_none(
+    watching: Watching, tmp_path: Path, releases: Path, is_back_at_once: bool
+) -> None:
+    async with watching(path="current", poll_interval=3600 if LINUX else 0.02) as watcher:
+        compare, loop = watcher.trigger._manifest.compare, asyncio.get_running_loop()
+
+        def make_link() -> None:
+            releases.symlink_to("releases/1", target_is_directory=True)
+
+        def compare_without(paths: list[str]) -> list[Change]:
+            watcher.trigger._manifest.compare = compare
+            releases.unlink()
+            changes: list[Change] = compare(paths)
+            if is_back_at_once:
+                make_link()
+            else:
+                loop.call_soon_threadsafe(loop.call_later, 0.05, make_link)
+            return changes
+
+        watcher.trigger._manifest.compare = compare_without
+        (tmp_path / "releases" / "1" / "a.txt").write_text("new")
+        assert await watcher.next_change() == ("modified", "current/a.txt")
+        (tmp_path / "releases" / "1" / "same.txt").write_text("new")
+        assert await watcher.next_change() == ("modified", "current/same.txt")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amplifier_trigger_file_watcher import fingerprints
+from amplifier_trigger_file_watcher import fingerprints, trigger
 from amplifier_trigger_file_watcher.change_detector import LINUX
 from amplifier_trigger_file_watcher.manifest import Manifest
 from amplifier_trigger_file_watcher.unreadable import Unreadable
@@ -154,6 +154,23 @@ async def test_a_folder_above_that_is_closed_is_waited_for_and_its_files_stay_kn
         (closed / "src" / "b.txt").write_text("x")
         assert await watcher.next_change() == ("created", "in/src/b.txt")
         assert watcher.problems[1:] == [None]
+
+
+async def test_a_folder_that_is_waited_for_as_closed_and_is_then_gone_fires_its_files(
+    watching: Watching, tmp_path: Path, closed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trigger, "ABSENCE", 0.1)
+    closed.chmod(0o755)
+    (closed / "src").mkdir()
+    (closed / "src" / "a.txt").write_text("x")
+    async with watching(path="in/src") as watcher:
+        pass
+    closed.chmod(0)
+    async with watching(path="in/src", state=watcher.state) as watcher:
+        closed.rename(tmp_path / "away")
+        assert await watcher.next_change() == ("deleted", "in/src/a.txt")
+        assert watcher.problems[1:] == [f"{closed / 'src'} does not exist; it is waited for"]
+    (tmp_path / "away").chmod(0o755)
 
 
 async def test_a_file_whose_content_is_closed_is_no_changed_one(watching: Watching, tmp_path: Path) -> None:
