@@ -14,6 +14,7 @@ from amplifier_core.errors import TriggerError
 
 from .debounce import Debounce
 from .folder_index import folders_above
+from .scope import RULES_ABOVE
 
 if TYPE_CHECKING:
     import asyncio
@@ -144,6 +145,8 @@ class ChangeDetector:
         folders = [path for path in noticed if path == "" or path.endswith("/")]
         if folders:
             await self.run_blocking(lambda: self._manifest.enter(folders))
+        if self._scope.has_new_rules_above():
+            noticed.insert(0, RULES_ABOVE)  # a writer truncates a file first: its rules are read when it is quiet
         now = self._clock.monotonic()
         for path in noticed:
             self._debounce.note(path, now)

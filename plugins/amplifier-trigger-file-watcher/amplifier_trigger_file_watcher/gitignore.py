@@ -32,8 +32,9 @@ class Gitignore:
         return list(self._facts_above)
 
     def has_changed_above(self) -> bool:
-        """Return whether a .gitignore file above has changed, or others count."""
-        return _list_above(str(self._base)) != self._facts_above
+        """Return whether a .gitignore file above has changed since the last call, or others count."""
+        before, self._facts_above = self._facts_above, _list_above(str(self._base))
+        return before != self._facts_above
 
     def decide(self, path: str) -> bool | None:
         """Return whether a path below `base` is ignored, None without any match."""

@@ -19,6 +19,8 @@ from .patterns import DEFAULT_IGNORES, IgnoreRules, Patterns
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+RULES_ABOVE = f"../{GITIGNORE}"
+"""Stands for all .gitignore files above the folder."""
 EVERYTHING = (["**/*"], ["**"], ["*"])
 CACHE_SIZE = 16_384
 """Folders with a remembered verdict, at most."""
@@ -67,7 +69,7 @@ class Scope:
         return [*self._links, *(self._rules.files_above if self._rules else [])]
 
     def has_new_rules_above(self) -> bool:
-        """Return whether .gitignore files above the folder are to be read again."""
+        """Return whether .gitignore files above the folder have changed since the last call."""
         return self._rules is not None and self._rules.has_changed_above()
 
     def reread(self) -> Callable[[str], bool]:

@@ -274,7 +274,9 @@ class FileChangeTrigger:
         Deleted files are compared anew, after a look at the folder: a link to it may have been away for a moment.
         """
         appeared = self._detector.take_appeared(paths)
-        has_new_rules = self._scope.has_new_rules_above() or any(map(self._scope.is_rules_file, paths))
+        has_new_rules = any(map(self._scope.is_rules_file, paths)) or (
+            "" in paths and self._scope.has_new_rules_above()
+        )
         changes = await (self._compare_by_new_rules() if has_new_rules else self._look(paths))
         if any(change.fingerprint is None for change in changes):
             if self._is_replaced():  # its files are not deleted, as it may be back in a moment

@@ -177,6 +177,28 @@ async def test_a_changed_gitignore_file_above_the_folder_counts_at_once(
         assert watcher.events.empty()
 
 
+@pytest.mark.skipif(not LINUX, reason="elsewhere nothing tells of files above")
+async def test_a_gitignore_file_above_that_is_truncated_is_read_when_it_is_quiet(
+    watching: Watching, tmp_path: Path
+) -> None:
+    for folder in (".git", "src/gen"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / ".gitignore").write_text("gen/\n")
+    (tmp_path / "src" / "gen" / "a.txt").write_text("x")
+    clock = VirtualClock()
+    async with watching(path="src", gitignore=True, debounce_ms=1000, poll_interval=3600, clock=clock) as watcher:
+        (tmp_path / ".gitignore").write_text("")
+        files, noticed = watcher.trigger._manifest.files, watcher.trigger._detector._debounce._first
+        async with asyncio.timeout(60):
+            while not noticed and "gen/a.txt" not in files:
+                await asyncio.sleep(0.001)
+        assert "gen/a.txt" not in files
+        async with asyncio.timeout(60):
+            while "gen/a.txt" not in watcher.trigger._manifest.files:
+                await asyncio.sleep(0.001)
+                await clock.advance(0.25)
+
+
 async def test_a_repository_that_is_made_later_lets_the_gitignore_file_above_count(
     watching: Watching, tmp_path: Path
 ) -> None:
