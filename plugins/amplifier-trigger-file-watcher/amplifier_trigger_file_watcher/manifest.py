@@ -278,18 +278,23 @@ class Manifest:
 
     def _list(self, folder: str) -> list[os.DirEntry[str]]:
         """Enter a folder, and return its entries; none of an unreadable one."""
-        is_entered = False
+        is_entered = True
         try:
             if (entering := self.entering) is not None:  # `stop` takes it away meanwhile
                 entering(folder)
-            is_entered = True
-            with os.scandir(self._root + folder) as entries:
-                return list(entries)
         except OSError as error:
-            if not is_entered and error.errno in LIMITS:
+            if error.errno in LIMITS:
                 raise
+            is_entered = False
+        try:
+            with os.scandir(self._root + folder) as entries:
+                found = list(entries)
+        except OSError as error:
             self.unreadable.add(folder, error)
             return []
+        if not is_entered:  # a security module may forbid the watch alone, or the folder was opened just now
+            self.unreadable.add_content(folder)
+        return found
 
     def _stat(self, path: str) -> os.stat_result | None:
         """Return the status of a regular file, None without a readable one."""

@@ -36,12 +36,15 @@ class Unreadable:
         self._reasons[path] = error.strerror
 
     def add_content(self, path: str) -> None:
-        """Take a file with unreadable content alone: its size and time stand for it, and it is no problem."""
+        """Take a file with unreadable content alone: its size and time stand for it, and it is no problem.
+
+        So it is with a folder without a watch: it is looked at now and then.
+        """
         self._reasons.setdefault(path, None)
 
     def covers(self, path: str) -> bool:
         """Return whether a folder above a path is unreadable."""
-        return bool(self._reasons) and any(folder in self._reasons for folder in folders_above(path))
+        return bool(self._reasons) and any(self._reasons.get(folder) is not None for folder in folders_above(path))
 
     def forget_below(self, folders: set[str]) -> None:
         """Forget all paths in these folders: a look at them begins anew."""

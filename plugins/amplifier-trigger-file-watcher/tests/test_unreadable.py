@@ -229,6 +229,26 @@ def test_a_closed_file_of_an_open_folder_stands_for_itself_alone(tmp_path: Path)
     assert not unreadable.covers("n.txt")
 
 
+def test_a_folder_without_the_right_to_watch_it_is_looked_at(tmp_path: Path) -> None:
+    """A security module may forbid that alone."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("x")
+
+    def enter(folder: str) -> None:
+        if folder == "in/":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    manifest = Manifest(str(tmp_path), lambda path: True, recursive=True)
+    manifest.entering = enter
+    manifest.begin()
+    assert list(manifest.files) == ["in/a.txt"]
+    (tmp_path / "in" / "b.txt").write_text("x")
+    assert manifest.unreadable.list_problems() == []
+    assert manifest.unreadable.take_readable() == ["in/"]
+    assert [change.path for change in manifest.compare(["in/"])] == ["in/b.txt"]
+    assert manifest.unreadable.take_readable() == ["in/"]
+
+
 @pytest.mark.skipif(not LINUX, reason="no file elsewhere has such an error")
 def test_a_content_with_an_error_of_its_device_is_unreadable_and_stays_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
