@@ -14,7 +14,7 @@ import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from .programs import require
 
@@ -135,15 +135,23 @@ class SecureServer:
             def log_message(self, format: str, *about: object) -> None:
                 pass
 
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.certificate, key)
+
         class Server(ThreadingHTTPServer):
+            def get_request(self) -> tuple[socket.socket, Any]:
+                plain, client = self.socket.accept()
+                try:
+                    return context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False), client
+                except OSError:  # the client has gone already
+                    plain.close()
+                    raise
+
             def handle_error(self, request: object, client_address: object) -> None:
                 pass  # a client that does not trust it
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self.address = ("127.0.0.1", int(self._server.server_address[1]))
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.certificate, key)
-        self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def __enter__(self) -> Self:
