@@ -172,10 +172,13 @@ def _path_access(kind: Kind, value: str, folder: str, *, stays: bool) -> Access:
     problem = _LINKED if names > 1 and kind == "write" else ""
     if relative is None and stays:
         problem = "it is outside of the working folder, and the tool stays inside"
-    reader = ""
-    if kind == "write":
-        reader = "git" if is_obeyed_by_git(whole) else OWN_PYTHON if is_own_python(whole, folder) else ""
+    reader = find_reader(whole, folder) if kind == "write" else ""
     return Access(kind, whole if relative is None else relative, problem, reader=reader)
+
+
+def find_reader(path: str, folder: str) -> str:
+    """Return what obeys the file at a whole path by settings of git, or as the running Python; "" for nothing."""
+    return "git" if is_obeyed_by_git(path) else OWN_PYTHON if is_own_python(path, folder) else ""
 
 
 def _below(folder: str, path: str) -> str | None:

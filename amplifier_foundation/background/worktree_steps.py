@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import SessionNotFound
 from amplifier_core.permissions import Access, Call, Layer, Policy
-from amplifier_core.permissions.own_python import OWN_PYTHON, is_own_python
-from amplifier_core.permissions.repositories import is_obeyed_by_git
+from amplifier_core.permissions.calls import find_reader
 from amplifier_core.process_forks import close_in_forks
 
 from ..bundle.permissions import bundle_layer
@@ -245,8 +244,7 @@ def _find_writable(engine: Engine, background: BackgroundSessionState, worktree:
 
     def may_write(name: str) -> bool:
         whole = f"{worktree.top}/{name}"
-        reader = "git" if is_obeyed_by_git(whole) else OWN_PYTHON if is_own_python(whole, project) else ""
-        access = Access("write", whole.removeprefix(f"{project}/"), reader=reader)
+        access = Access("write", whole.removeprefix(f"{project}/"), reader=find_reader(whole, project))
         return policy.decide(Call("write_file", (access,), {})).effect != "deny"
 
     return may_write
