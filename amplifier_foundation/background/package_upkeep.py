@@ -44,7 +44,7 @@ async def looking_at_packages(clock: Clock, report: Callable[[str], None]) -> As
 async def _look_regularly(begun: Mapping[str, str], clock: Clock, report: Callable[[str], None]) -> None:
     imported: dict[tuple[str, str], int] = {}
     with suppress(Exception):  # the next look tells
-        imported = _read_files()
+        imported = await asyncio.to_thread(_read_files)  # triggers are armed meanwhile
     while True:
         await clock.sleep(LOOK_EVERY)
         try:

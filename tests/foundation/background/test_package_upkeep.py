@@ -30,6 +30,7 @@ def install(folder: Path, name: str, version: str) -> Path:
 
 async def look(clock: VirtualClock, reported: list[str]) -> str:
     before = len(reported)
+    await clock.until_sleeping()
     await clock.advance(LOOK_EVERY)
     async with asyncio.timeout(60):
         while len(reported) == before:
@@ -148,9 +149,9 @@ async def test_a_lazy_module_is_not_imported_by_a_look(tmp_path: Path, monkeypat
 async def test_a_look_that_fails_is_not_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, reported = VirtualClock(), list[str]()
     async with looking_at_packages(clock, reported.append):
-        await clock.until_sleeping()
         with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", lack_thread)
+            patch.setattr(threading.Thread, "start", lack_thread)  # from the first look on: no thread is there to reuse
+            await clock.until_sleeping()
             await clock.advance(LOOK_EVERY)
             await clock.until_sleeping()
         assert reported == []
