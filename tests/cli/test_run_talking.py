@@ -324,3 +324,16 @@ def test_a_dumb_terminal_gets_no_styles(terminals: Any) -> None:
     person = terminals("run", colour=True)
     person.prompted()
     assert "\x1b" not in re.sub(r"\x1b\[\?2004[hl]", "", person.say("hello"))
+
+
+def test_a_line_is_kept_whose_end_comes_together_with_a_suspension(terminals: Any) -> None:
+    person = terminals("run", term="xterm")
+    person.until(r"> \Z")
+    for round in range(20):
+        person.type(f"round {round}")
+        person.until(f"round {round}")
+        person.type("\r")
+        person.until("\n")
+        person.signal(signal.SIGCONT)
+        person.until(f"You said: round {round}")
+        person.until(r"> \Z")

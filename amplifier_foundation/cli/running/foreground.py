@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
+def _always() -> bool:
+    return True
+
+
 class PressedInterrupt(Exception):
     """Ctrl-C was pressed at a question."""
 
@@ -36,9 +40,12 @@ class Foreground:
     """
 
     def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[], bool], Future[Any]] | None]
+        self._jobs = queue.SimpleQueue()
         self._main_thread = MainThread()
         self._is_asking = False
+        self._is_waiting = _always
+        """Whether the question waits for the person."""
         self._on_press: Callable[[int, object], None] | None = None
         self._on_unheard: Callable[[int, object], None] | None = None
         """Ends a program that is blocked, where `_on_press` is None."""
@@ -77,7 +84,8 @@ class Foreground:
             self._has_ended = True
             unheard.end()
 
-    def _do(self, function: Callable[[], Any], outcome: Future[Any]) -> None:
+    def _do(self, function: Callable[[], Any], is_waiting: Callable[[], bool], outcome: Future[Any]) -> None:
+        self._is_waiting = is_waiting
         while True:
             try:
                 try:
@@ -112,17 +120,18 @@ class Foreground:
         if own_terminal() is None:  # it goes on in the background
             return
         if self._is_asking:
-            raise WasSuspended(self._main_thread.settle)
-        if self._on_return is not None:
+            if self._is_waiting():
+                raise WasSuspended(self._main_thread.settle)
+        elif self._on_return is not None:
             self._on_return()
 
-    async def call(self, function: Callable[[], Result]) -> Result:
+    async def call(self, function: Callable[[], Result], is_waiting: Callable[[], bool] = _always) -> Result:
         """Await `function()`, called in the main thread. Raises its errors, and `PressedInterrupt` at Ctrl-C.
 
-        It is called again after a suspension, unless it handles `WasSuspended`.
+        After a suspension while `is_waiting()` is true, it is called again, unless it handles `WasSuspended`.
         """
         outcome: Future[Result] = Future()
-        self._jobs.put((function, outcome))
+        self._jobs.put((function, is_waiting, outcome))
         return await asyncio.wrap_future(outcome)
 
     def call_at_once(self, function: Callable[[], None]) -> None:

@@ -46,6 +46,7 @@ class LineEditor:
         self.words = list(words)
         self._known = 0
         self._is_reading = False
+        self._is_waiting = False
         if self._readline is not None:
             self._set_up(self._readline)
 
@@ -66,6 +67,10 @@ class LineEditor:
         editor.parse_and_bind("bind ^I rl_complete" if libedit else "tab: complete")
         if not libedit and os.environ.get("TERM") != "dumb":
             editor.parse_and_bind("set enable-bracketed-paste on")  # Python switches it off, for its own prompt
+
+    def is_waiting(self) -> bool:
+        """Return whether a line is being typed: after a suspension meanwhile, it is drawn again."""
+        return self._is_waiting
 
     def _complete(self, text: str, state: int) -> str | None:
         found = [f"{word} " for word in self.words if text and word.startswith(text)]
@@ -92,20 +97,24 @@ class LineEditor:
 
     def _line(self, prompt: str, begun: str = "") -> str:
         """Return a line; one that is begun when the program is suspended is drawn again afterwards."""
-        suspended: WasSuspended | None = None
-        while True:
+        suspended, typed = None, list[str]()
+        while not typed:
             if begun:
                 self._readline.set_startup_hook(partial(self._readline.insert_text, begun))
             try:
+                self._is_waiting = True
                 if suspended is not None:
                     suspended.settle()
-                return _input(prompt)
+                _input(prompt, typed)
+                self._is_waiting = False
             except WasSuspended as error:
                 begun = self._readline.get_line_buffer() if self._readline is not None else ""
                 suspended = error
             finally:
+                self._is_waiting = False
                 if self._readline is not None:
                     self._readline.set_startup_hook(None)
+        return typed[0]
 
     def count_more_rows(self, width: int) -> int:
         """Return the rows of the screen that the line being typed takes after its first; call this in its thread."""
@@ -153,9 +162,10 @@ class LineEditor:
             editor.write_history_file(self._history)
 
 
-def _input(prompt: str) -> str:
+def _input(prompt: str, typed: list[str]) -> None:
+    """Add a line to `typed`, also when a signal comes at its end: C code adds it before a handler can run."""
     if not sys.stdout.isatty():  # a pipe or file gets the answers alone
         sys.stderr.write(prompt)
         sys.stderr.flush()
         prompt = ""
-    return input(prompt)
+    typed.extend(map(input, (prompt,)))

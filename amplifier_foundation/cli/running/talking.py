@@ -174,7 +174,7 @@ class Talk:
         pressed, begun = 0, self._typed.take_begun()
         while pressed < 2:
             try:
-                prompt = await self._foreground.call(partial(self._editor.read, begun))
+                prompt = await self._foreground.call(partial(self._editor.read, begun), self._editor.is_waiting)
             except EOFError:
                 tell("")
                 return None
