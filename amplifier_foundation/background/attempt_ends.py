@@ -21,7 +21,7 @@ from .budgets import BUDGET
 from .cancelling import CANCELLED
 from .completion import completion_events
 from .git import GitError
-from .giving_back import POSTPONED, WITH_QUEUE, give_back, make_due
+from .giving_back import OUTAGE, POSTPONED, WITH_QUEUE, give_back, make_due
 from .mistakes import find_lack, is_mistake
 from .outages import MACHINE, PROVIDER, asked_wait, is_of_service, waits_for_person
 from .worktree_steps import finish_worktree, forget_worktree, give_up_worktree
@@ -182,15 +182,17 @@ class AttemptEnd:
             await self.give_up(reason, spawn, outcome)
             return
         tries = self.background.outage.failures + 1 if is_out else self.attempts if counted else self.delivery.epoch
+        is_asked = delay is not None
         if delay is None:
             delay = self.engine.backoff(tries, base=retry.delay, cap=retry.max_delay)
         due = self.engine.clock.now() + timedelta(seconds=delay)
         changes = self._find_changes(spawn, outcome)
-        noted = f"{POSTPONED}{reason}" if is_out else reason  # the next start may have a key or a provider
+        noted = f"{OUTAGE}{reason}" if is_out else reason  # the next start may have a key or a provider
         await self._put_back(noted, due, counted=counted, session=changes)
         if is_out:
             self.background.places[self.delivery.delivery_id] = self.delivery.available_at
-            self.background.outage.add(self.delivery.delivery_id, self.engine.clock, delay, needs_person=needs_person)
+            how = {"needs_person": needs_person, "asked": is_asked}
+            self.background.outage.add(self.delivery.delivery_id, self.engine.clock, delay, **how)
             until = max(due, self.background.outage.due or due)  # another failure may ask for a longer pause
             self.engine.report_problem(self.background, PROVIDER, "degraded", reason, until)
             self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=due)

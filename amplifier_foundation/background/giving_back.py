@@ -18,6 +18,8 @@ POSTPONED = "postponed: "
 """The beginning of the reason of a delivery that waits for a budget, a key or a plugin."""
 WITH_QUEUE = "postponed with its queue: "
 """The beginning of the reason of one that waits, in its place, for the same as its whole queue, as for its folder."""
+OUTAGE = "postponed by an outage: "
+"""The beginning of the reason of one that waits for its provider to answer, or for its key."""
 _SPENT = ", and no request begins beyond that. "
 """In the reason of one that waits for a budget since an earlier version, which wrote no such beginning."""
 MOST_POSTPONED = 10_000
@@ -38,12 +40,25 @@ async def make_due(store: DurableStore, delivery_id: str, now: datetime | None =
 def is_postponed(delivery: Delivery) -> bool:
     """Return whether a delivery waits for a budget, a key or a plugin."""
     reason = delivery.reason or ""
-    return delivery.state == "pending" and (reason.startswith((POSTPONED, WITH_QUEUE)) or _SPENT in reason)
+    return delivery.state == "pending" and (reason.startswith((POSTPONED, WITH_QUEUE, OUTAGE)) or _SPENT in reason)
 
 
 def waits_with_queue(delivery: Delivery) -> bool:
-    """Return whether a postponed delivery waits in its place for the same as its whole queue."""
-    return delivery.state == "pending" and (delivery.reason or "").startswith(WITH_QUEUE)
+    """Return whether a postponed delivery waits for the same as its whole queue."""
+    return delivery.state == "pending" and (delivery.reason or "").startswith((WITH_QUEUE, OUTAGE))
+
+
+def due_of(delivery: Delivery) -> datetime | None:
+    """Return when a waiting delivery is tried next; None if that is not known, as it waits in its place."""
+    return None if waits_with_queue(delivery) and delivery.available_at <= delivery.updated else delivery.available_at
+
+
+def plain_reason(delivery: Delivery) -> str:
+    """Return the reason of a postponed delivery, without its beginning."""
+    reason = str(delivery.reason)
+    for beginning in (POSTPONED, WITH_QUEUE, OUTAGE):
+        reason = reason.removeprefix(beginning)
+    return reason
 
 
 async def resume_postponed(store: DurableStore, project: str, queue: str, now: datetime) -> set[str]:

@@ -11,6 +11,7 @@ from amplifier_core.frozen import slotted
 from ..sessions.failures import causes_of
 
 if TYPE_CHECKING:
+    from collections.abc import Container
     from datetime import datetime
 
     from amplifier_core.clock import Clock
@@ -20,6 +21,8 @@ PROVIDER = "provider"
 """The component with the problem when a provider is out."""
 MACHINE = "machine"
 """The component with the problem when the machine has no free file descriptor, or starts no process."""
+PATIENCE = 3
+"""Failures in a row after which another event is tried, at once."""
 LONGEST_WAIT = 86_400.0
 """Seconds at most until a provider is asked again, whatever it says."""
 
@@ -44,16 +47,48 @@ class Outage:
     """Ids of the deliveries that failed since the last answer."""
     _suspect: set[str] = field(default_factory=set)
     """Ids of deliveries that failed while others were answered."""
+    is_probing: bool = False
+    """Whether the next event to be tried is another one: the failures may be those of the first alone."""
+    _passed: dict[str, None] = field(default_factory=dict)
+    """Ids of the deliveries that failed in a probe, or before one, in their order."""
+    _in_row: int = 0
+    """Failures since the last probe."""
 
     def excuses(self, delivery_id: str) -> bool:
         """Return whether the failure of a delivery is one of the service."""
         return delivery_id not in self._suspect
 
-    def add(self, delivery_id: str, clock: Clock, pause: float, *, needs_person: bool = False) -> None:
-        """Note a failure: the next try is `pause` seconds from now."""
+    def add(
+        self, delivery_id: str, clock: Clock, pause: float, *, needs_person: bool = False, asked: bool = False
+    ) -> None:
+        """Note a failure. The next try is `pause` seconds from now; a probe comes at once, unless one was `asked`.
+
+        A probe follows the first event at once: so an event goes before an earlier one only if that alone fails.
+        """
         self.failures, self.pause, self.needs_person = self.failures + 1, pause, needs_person
         self._failed.add(delivery_id)
-        if pause > self.seconds_left(clock):
+        was_probe = self.is_probing
+        self._in_row = 0 if was_probe else self._in_row + 1
+        self.is_probing = self._in_row == PATIENCE
+        if was_probe or self.is_probing:
+            self._passed[delivery_id] = None
+        if pause > self.seconds_left(clock) and (asked or not self.is_probing):
+            self._wait(clock)
+
+    def holds(self, waiting: Container[str]) -> list[str]:
+        """Return which of the `waiting` deliveries are not to be tried now.
+
+        Of those that failed in probes, or before them, the first alone is tried, and in a probe none: the failures may
+        be their own.
+        """
+        passed = [each for each in self._passed if each in waiting]
+        return passed if self.is_probing else passed[1:]
+
+    def end_probe(self, clock: Clock) -> None:
+        """Note that there is no other event to try: the next probes begin with the first again."""
+        if self.is_probing:
+            self.is_probing, self._in_row = False, 0
+            self._passed.clear()
             self._wait(clock)
 
     def begin(self, clock: Clock) -> float | None:
@@ -67,11 +102,14 @@ class Outage:
         self.failures, self.until, self.due, self.needs_person = 0, None, None, False
         self._suspect |= self._failed
         self._failed.clear()
+        self.is_probing, self._in_row = False, 0
+        self._passed.clear()
 
     def forget(self, delivery_id: str) -> None:
         """Forget a delivery that is done or dead."""
         self._failed.discard(delivery_id)
         self._suspect.discard(delivery_id)
+        self._passed.pop(delivery_id, None)
 
     def seconds_left(self, clock: Clock) -> float:
         """Return the seconds until sessions may begin; 0 without an outage."""

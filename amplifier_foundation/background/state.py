@@ -180,8 +180,6 @@ class BackgroundSessionState:
     """When an attempt met that, in seconds of the monotonic clock."""
     places: dict[str, datetime] = field(init=False, default_factory=dict)
     """Earlier due times by delivery id, of those put back by an outage, a spent budget or a failed store."""
-    yielding: set[str] = field(init=False, default_factory=set)
-    """Ids of deliveries that let others go first, until the next answer: they failed several times."""
     room: QueueRoom = field(init=False)
     """The room for further waiting events."""
     declared: dict[str, TriggerConfig] = field(init=False)

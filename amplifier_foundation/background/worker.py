@@ -70,8 +70,6 @@ BOUNDED_LOOK = 1.0
 """Seconds between two looks of an idle worker at a queue with bounds that count on all hosts."""
 LONGEST_PAUSE = 60.0
 """Seconds until sessions begin again, at the most, after a store could not take what others did."""
-PATIENCE = 3
-"""Failures of the provider or the store in a row after which another event is tried first."""
 STORE = "store"
 """The component with the problem when the store cannot be used."""
 
@@ -136,6 +134,8 @@ class Worker:
             return replace(delivery, available_at=place)
         if unstored.until == further:  # nobody tries
             unstored.until = None
+        for each in (self.background.outage, unstored):
+            each.end_probe(clock)
         due = await self.engine.store.next_due(self.background.project, self.background.queue, now=now)
         held_back = throttle.wait() if throttle is not None else 0.0
         if self.engine.member is not None and self.background.bounds is not None:
@@ -159,17 +159,12 @@ class Worker:
     async def _restore_places(self) -> None:
         """Make deliveries due in their places after a wait of the whole queue.
 
-        After each third failure in a row, the last one to fail lets others go first until there is an answer: the
-        failure may be its own.
+        Those wait that an outage holds.
         """
-        places, yielding, now = self.background.places, self.background.yielding, self.engine.clock.now()
-        failures = self.background.outage.failures + self.background.unstored.failures
-        if not failures:
-            yielding.clear()
-        elif places and failures % PATIENCE == 0:
-            yielding.add(next(reversed(places)))
+        places, now = self.background.places, self.engine.clock.now()
+        held = {*self.background.outage.holds(places), *self.background.unstored.holds(places)}
         for delivery_id, due in list(places.items()):
-            if delivery_id not in yielding:
+            if delivery_id not in held:
                 await make_due(self.engine.store, delivery_id, min(due, now))
                 places.pop(delivery_id, None)
 

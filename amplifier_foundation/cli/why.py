@@ -53,11 +53,11 @@ async def why(ctx: click.Context, asked: str, as_json: bool) -> None:
                 "… and more" if link.record is None else f"… and more: amplifier session tree {link.key}", style="dim"
             )
     console().print(tree, soft_wrap=False)
-    if postponed := [delivery_id[:SHORT] for delivery_id in find_postponed(found)]:
-        ids = " ".join(postponed)
-        click.echo(
-            f"Try what is postponed now: amplifier trigger retry {ids}. Discard it: amplifier trigger drop {ids}"
-        )
+    postponed, triable = (" ".join(each[:SHORT] for each in ids) for ids in find_postponed(found))
+    if triable:
+        click.echo(f"Try what is postponed now: amplifier trigger retry {triable}")
+    if postponed:
+        click.echo(f"Discard what is postponed: amplifier trigger drop {postponed}")
     if found.listeners:
         queues = "; ".join(f"{queue} (by {', '.join(names)})" for queue, names in found.listeners.items())
         click.echo(f"It woke no background session. Events of sessions have woken {queues}.")

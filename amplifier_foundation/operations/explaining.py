@@ -60,13 +60,15 @@ async def explain(store: DurableStore, text: str) -> Explanation:
     return Explanation(first, acts, heard)
 
 
-def find_postponed(explanation: Explanation) -> list[str]:
-    """Return the ids of the deliveries that wait for a budget, a key or a plugin, and not with their queues."""
+def find_postponed(explanation: Explanation) -> tuple[list[str], list[str]]:
+    """Return the ids of the postponed deliveries, and of those among them that can be tried before their time."""
     from ..background.giving_back import is_postponed, waits_with_queue
     from ..background.provenance import walk
 
     deliveries = [link.delivery for _, link in walk(explanation.first) if link.delivery is not None]
-    return [each.delivery_id for each in deliveries if is_postponed(each) and not waits_with_queue(each)]
+    postponed = [each for each in deliveries if is_postponed(each)]
+    triable = [each.delivery_id for each in postponed if not waits_with_queue(each)]
+    return [each.delivery_id for each in postponed], triable
 
 
 def link_rows(explanation: Explanation, show: ShowTime) -> list[dict[str, Any]]:
@@ -167,7 +169,7 @@ def describe_claims(delivery: Delivery) -> str:
 
 def describe_state(delivery: Delivery, show: ShowTime) -> str:
     """Return the state of a delivery in words, with its reason; `show` writes its times."""
-    from ..background.giving_back import waits_with_queue
+    from ..background.giving_back import due_of
 
     reason = redact_text(delivery.reason or "").strip().splitlines()[:1]
     because = f": {reason[0]}" if reason else ""
@@ -177,7 +179,7 @@ def describe_state(delivery: Delivery, show: ShowTime) -> str:
     if delivery.state == "claimed":
         return f"at work since {show(delivery.updated)}, {attempts} so far{because}"
     if delivery.state == "pending":
-        due = "" if waits_with_queue(delivery) else f", due {show(delivery.available_at)}"
+        due = "" if (moment := due_of(delivery)) is None else f", due {show(moment)}"
         return f"retried after {attempts}{because}{due}" if delivery.attempts else f"waiting{because}{due}"
     after = f" after {attempts}" if delivery.attempts > 1 or delivery.state == "dead" else ""
     return f"{delivery.state}{after}{because}"

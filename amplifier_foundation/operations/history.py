@@ -12,7 +12,7 @@ from amplifier_core.ids import host_of
 from amplifier_core.utils.secrets import redact_text
 
 from ..background.approvals import WAITS
-from ..background.giving_back import is_postponed, waits_with_queue
+from ..background.giving_back import due_of, is_postponed
 from ..background.keys import RUNS
 from ..background.log_events import (
     BACKGROUND_RELOADED,
@@ -209,7 +209,7 @@ def _steps(
     if delivery.state == "pending" and reason.startswith(WAITS):
         yield delivery.updated, "held", f"{reason}; until {show(delivery.available_at)}"
     elif is_postponed(delivery):
-        until = "" if waits_with_queue(delivery) else f"; until {show(delivery.available_at)}"
+        until = "" if (due := due_of(delivery)) is None else f"; until {show(due)}"
         yield delivery.updated, "postponed", f"{reason}{until}"
     elif delivery.state == "pending" and (delivery.attempts or delivery.reason):
         cause = reason if delivery.reason else "interrupted"

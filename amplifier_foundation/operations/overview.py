@@ -159,20 +159,19 @@ def overview_without_store(processes: Processes, failure: StoreError) -> Overvie
 async def read_postponed(store: DurableStore, project: str, queue: str) -> dict[str, Any]:
     """Return how many events wait for a budget, a key or a plugin, with the time and the reason of the first due.
 
-    The time is None where the whole queue waits, as for its folder: all its events count. The keys are those of a row
-    of `ps`. Raises `StoreError`.
+    Where the whole queue waits, as for its folder or an outage, all its events count, and the time may be None. The
+    keys are those of a row of `ps`. Raises `StoreError`.
     """
-    from ..background.giving_back import POSTPONED, WITH_QUEUE, is_postponed, waits_with_queue
+    from ..background.giving_back import due_of, is_postponed, plain_reason, waits_with_queue
 
     page = await views_of(store).delivery_page(project=project, queue=queue, states=["pending"], limit=1_000)
     postponed = [each for each in page if is_postponed(each)]
     if not postponed:
         return {"postponed": 0}
     first = min(postponed, key=lambda each: each.available_at)
-    reason = redact_text(str(first.reason)).removeprefix(POSTPONED).removeprefix(WITH_QUEUE)
-    is_whole = waits_with_queue(first)
-    until, count = (None, len(page)) if is_whole else (format_time(first.available_at), len(postponed))
-    return {"postponed": count, "postponed_until": until, "postponed_reason": reason}
+    count, due = len(page if waits_with_queue(first) else postponed), due_of(first)
+    until = format_time(due) if due is not None else None
+    return {"postponed": count, "postponed_until": until, "postponed_reason": redact_text(plain_reason(first))}
 
 
 async def _add_hosts(store: DurableStore, rows: Rows) -> list[dict[str, Any]]:

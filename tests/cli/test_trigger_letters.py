@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -114,14 +115,15 @@ def test_a_dead_letter_is_due_again_and_goes_on_in_its_session(
     assert [(each.state, each.attempts) for each in stored()] == [("dead", 1), ("pending", 0)]
 
 
-async def _put_back(project: Path, *reasons: str) -> list[str]:
+async def _put_back(project: Path, *reasons: str, in_place: bool = False) -> list[str]:
     store, place = open_inbox(load_plugins(environ={})), (str(project.resolve()), "b/a")
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     for reason in reasons:
         await store.enqueue(*place, "b/a/manual", TriggerEvent(TriggerType.MANUAL, "manual"))
         claimed = await store.claim(*place, owner="o", lease=60.0, session_id="a-1")
         assert claimed is not None
-        await store.nack(claimed, reason=reason, available_at=tomorrow, counted=False)
+        due = claimed.available_at if in_place else tomorrow
+        await store.nack(claimed, reason=reason, available_at=due, counted=False)
     waiting = await store.deliveries(queue="b/a")
     await store.close()
     return [each.delivery_id for each in reversed(waiting)]
@@ -139,10 +141,13 @@ def test_an_event_that_waits_for_a_budget_is_due_at_once_when_a_person_retries_i
 def test_an_event_that_waits_with_its_queue_is_not_said_to_be_handled(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (blocked,) = asyncio.run(_put_back(project, "postponed with its queue: the folder is gone"))
+    (late,) = asyncio.run(_put_back(project, "postponed by an outage: the model is overloaded"))
+    both = asyncio.run(_put_back(project, "postponed with its queue: the folder is gone", in_place=True))
+    (blocked,) = set(both) - {late}
     with owner_lock({"projects": [str(project.resolve())], "socket": ""}):
-        out, _ = ran(capsys, "retry", blocked)
-    assert out.endswith(" waits with its queue: the folder is gone\n")
+        out, _ = ran(capsys, "retry", blocked, late)
+    assert re.search(r" waits with its queue: the folder is gone\n", out)
+    assert re.search(r" waits with its queue until \S+: the model is overloaded\n\Z", out)
     assert invoke(["why", blocked]) == exits.OK
     told = capsys.readouterr().out
     assert ("postponed with its queue" in told, "Try what is postponed" in told) == (True, False)

@@ -117,7 +117,7 @@ async def retry(
     whose session was interrupted in a tool with effects once needs a decision: --assume-done or --run-again. The exit
     code is 6 if one cannot be tried again, as one that is at work.
     """
-    from ...background.giving_back import WITH_QUEUE, waits_with_queue
+    from ...background.giving_back import due_of, plain_reason, waits_with_queue
 
     if bool(ids) == every:
         raise click.UsageError("give ids shown by amplifier trigger dead, or --all")
@@ -141,7 +141,8 @@ async def retry(
         tell(f"not retried: {problem}")
     for each in due:
         if runs[each.project, each.queue] and waits_with_queue(each):
-            click.echo(f"{summarize(each)} waits with its queue: {str(each.reason).removeprefix(WITH_QUEUE)}")
+            until = "" if (moment := due_of(each)) is None else f" until {timestamp(moment)}"
+            click.echo(f"{summarize(each)} waits with its queue{until}: {plain_reason(each)}")
             continue
         when = "is handled now" if runs[each.project, each.queue] else "waits for the next: amplifier up"
         session = f", in its session {each.session_id}" if each.session_id else ""
