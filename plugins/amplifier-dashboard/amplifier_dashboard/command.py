@@ -68,12 +68,15 @@ async def dashboard(ctx: click.Context, /, opens: bool, links: bool, ends: bool,
                 click.echo(link)
                 click.echo("The link works once, for one browser. Ctrl-C stops.", err=True)
                 click.echo("To end all logins: amplifier dashboard --log-out", err=True)
-                async with opened(link) if opens else nullcontext() as is_open:
-                    if opens:
-                        found = "if no browser shows the page" if is_open else "no browser was found"
-                        click.echo(f"amplifier: {found}, open the link yourself", err=True)
+                if opens:
+                    click.echo("If no browser shows the page, open the link yourself.", err=True)
+                async with opened(link, _tell_without_browser) if opens else nullcontext():
                     await stopper.wait()
     ctx.exit(stopper.code)
+
+
+def _tell_without_browser() -> None:
+    click.echo("amplifier: no browser was found, open the link yourself", err=True)
 
 
 def _read_options(options: dict[str, Any]) -> PageConfig:

@@ -243,6 +243,22 @@ def test_a_link_is_opened_in_the_browser_where_another_program_opens_files(
     assert not (tmp_path / "editor").exists()
 
 
+def test_the_page_ends_while_the_program_of_its_browser_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "browser"
+    lasts = f'exec > /dev/null 2>&1; touch "{tmp_path}/begun"; while [ ! -e "{tmp_path}/ended" ]; do sleep 0.02; done'
+    program.write_text(f"#!/bin/sh\ntrap '' INT TERM\n{lasts}\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("BROWSER", str(program))
+    try:
+        with running(tmp_path, "dashboard", "--port", "0", "--open"):  # a signal ends it
+            ends = time.monotonic() + 60
+            while not (tmp_path / "begun").exists():
+                assert time.monotonic() < ends
+                time.sleep(0.02)
+    finally:
+        (tmp_path / "ended").touch()
+
+
 def test_all_logins_and_links_are_ended_while_pages_run(tmp_path: Path) -> None:
     with running(tmp_path, "dashboard", "--port", "0") as link:
         client = Client(link)
