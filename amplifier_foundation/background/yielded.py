@@ -14,14 +14,18 @@ from amplifier_core.triggers import TriggerEvent, TriggerType
 
 _FIELDS: dict[str, tuple[type, ...]] = {
     "type": (TriggerType,),
+    "source": (str,),
     "timestamp": (datetime,),
     "data": (Mapping,),
     "file_path": (str, PurePath, NoneType),
+    "source_session_id": (str, NoneType),
+    "event_id": (str,),
     "state": (Mapping, NoneType),
+    "cause": (str, NoneType),
+    "depth": (int,),
     "state_changes": (Mapping, NoneType),
 }
-"""The fields that no store can take with values of other types."""
-
+"""The fields that no store, or no reader of it, can take with values of other types."""
 
 _JSON = ("data", "state", "state_changes")
 

@@ -127,4 +127,4 @@ def word_event(event: TriggerEvent) -> str:
         return f"issue {event.data['issue_id']} {event.data.get('state')}: {event.data.get('title')}"
     if event.type is TriggerType.MANUAL:
         return "by hand"
-    return event.source
+    return str(event.source or event.type.value)  # an earlier version has stored any source

@@ -468,6 +468,14 @@ WATCHES: dict[str, tuple[str, str]] = {
         "async def watch(self):\n    yield TriggerEvent('custom', 'x')",
         "trigger-odd: it yields a TriggerEvent whose type is str, not TriggerType ({file}:3)",
     ),
+    "no source": (
+        "async def watch(self):\n    yield TriggerEvent(TriggerType.CUSTOM, None)",
+        "trigger-odd: it yields a TriggerEvent whose source is NoneType, not str ({file}:3)",
+    ),
+    "a number as cause": (
+        "async def watch(self):\n    yield TriggerEvent(TriggerType.CUSTOM, 'x', cause=7)",
+        "trigger-odd: it yields a TriggerEvent whose cause is int, not str ({file}:3)",
+    ),
     "data that is not JSON": (
         "async def watch(self):\n    yield TriggerEvent(TriggerType.CUSTOM, 'x', data={'line': object()})",
         "TypeError: event.data.line: object is not JSON ({file}:3)",

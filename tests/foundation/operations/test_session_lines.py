@@ -50,3 +50,10 @@ def test_a_session_that_a_person_woke_says_so() -> None:
     delivery = Delivery("d", "/p", "queue", "manual", TriggerEvent(TriggerType.MANUAL, "manual"), session_id="s")
     [line] = list(tree_lines(forest([SessionRecord("s", status="completed")], [delivery]), "/p"))[1:]
     assert line.endswith("woken by hand")
+
+
+def test_a_stored_event_without_a_source_is_shown_by_its_type() -> None:
+    event = TriggerEvent(TriggerType.CUSTOM, None)  # type: ignore[arg-type]  # an earlier version stored it
+    delivery = Delivery("d", "/p", "queue", "odd", event, session_id="s")
+    [_, line] = tree_lines(forest([SessionRecord("s")], [delivery]), "/p")
+    assert line.endswith("woken by custom")
