@@ -22,6 +22,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 _UNSET: dict[str, object] = {
     "provider": None,
     "model": None,
@@ -37,14 +39,21 @@ _UNSET: dict[str, object] = {
 class LLMError(Exception):
     """Base of every error above.
 
-    `retry_after` is the service's own wait in seconds; `delay_multiplier` stretches the caller's wait. `remedy` is one
-    sentence for a person; a provider may set it, and otherwise the program does. `lacks_key` says that a key is
-    missing, `is_of_environment` that a person has to mend this machine's network.
+    `retry_after` is the service's own wait in seconds, also of a number as text; anything else, as a text of words or a
+    negative number, is None. `delay_multiplier` stretches the caller's wait. `remedy` is one sentence for a person; a
+    provider may set it, and otherwise the program does. `lacks_key` says that a key is missing, `is_of_environment`
+    that a person has to mend this machine's network.
     """
 
+    provider: str | None = None
+    model: str | None = None
+    status_code: int | None = None
+    retryable: bool = False
+    delay_multiplier: float = 1.0
     remedy: str | None = None
     lacks_key: bool = False
     is_of_environment: bool = False
+    _retry_after: float | None = None
 
     def __init__(
         self,
@@ -64,6 +73,19 @@ class LLMError(Exception):
         self.retryable = retryable
         self.retry_after = retry_after
         self.delay_multiplier = delay_multiplier
+
+    @property
+    def retry_after(self) -> float | None:
+        """The service's own wait in seconds, finite and not negative."""
+        return self._retry_after
+
+    @retry_after.setter
+    def retry_after(self, seconds: object) -> None:
+        try:
+            wait = float(seconds)  # type: ignore[arg-type]  # a module gives anything
+        except (TypeError, ValueError, OverflowError):
+            wait = -1.0
+        self._retry_after = wait if 0 <= wait < inf else None
 
     def __repr__(self) -> str:
         """Return the message and the set attributes: `RateLimitError('Too fast', status_code=429)`."""

@@ -30,7 +30,11 @@ def describe_raised(error: BaseException, module: Any = None) -> str:
 
 def describe_at(error: BaseException, place: str) -> str:
     """Return the class and the text of an error, and its place, if it has one, in parentheses."""
-    name, said = type(error).__name__, str(error)
+    name = type(error).__name__
+    try:
+        said = str(error)
+    except Exception:  # its class is a module's
+        said = "its text cannot be read"
     if isinstance(error, SyntaxError) and place:
         said = error.msg  # its text ends with the place, but without the folder
     text = f"{name}: {said}" if said else name

@@ -292,6 +292,25 @@ def test_the_repr_of_an_error_names_the_attributes_that_are_set(error: LLMError,
     assert repr(error) == text
 
 
+@pytest.mark.parametrize(
+    ("given", "wait"),
+    [("30", 30), (2.5, 2.5), ("soon", None), (float("nan"), None), (float("inf"), None), (-5, None), ([], None)],
+)
+def test_the_wait_of_an_error_is_a_number_of_seconds_or_none(given: Any, wait: float | None) -> None:
+    error = RateLimitError("slow", retry_after=given)
+    assert error.retry_after == wait
+    error.retry_after = given
+    assert error.retry_after == wait
+
+
+def test_an_error_whose_class_does_not_call_its_base_has_the_usual_facts() -> None:
+    class Own(LLMError):
+        def __init__(self) -> None:
+            Exception.__init__(self, "broken")
+
+    assert (repr(Own()), Own().retryable, Own().retry_after) == ("Own('broken')", False, None)
+
+
 def test_an_invalid_tool_call_says_what_the_model_wrote() -> None:
     error = InvalidToolCallError("not JSON", tool_name="read", raw_arguments="{path:")
     assert (error.tool_name, error.raw_arguments, error.retryable) == ("read", "{path:", False)

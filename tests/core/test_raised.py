@@ -56,3 +56,11 @@ def test_where_none_of_them_was_called_the_place_alone_is_told() -> None:
     title, place = find_origin(raised.value)
     assert title == ""
     assert place.partition(":")[0] == __file__
+
+
+def test_an_error_that_cannot_tell_its_text_is_told_by_its_class() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    assert describe_raised(Mute()) == "Mute: its text cannot be read"
