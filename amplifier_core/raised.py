@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from traceback import walk_tb
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import AmplifierError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import FrameType
+
+E = TypeVar("E", bound=Exception)
 
 _NOT_OF_MODULES = frozenset({*sys.stdlib_module_names, "amplifier_core", "amplifier_foundation", "pluggy"})
 _FOR_PEOPLE = (ValueError, RuntimeError, OSError)
@@ -62,9 +64,9 @@ def find_place(error: BaseException, module: Any = None) -> str:
 def note_origin(error: Exception, mounted: Mapping[str, Any]) -> None:
     """Keep with an error which module of a session raised it, and where in its code; see `find_origin`.
 
-    `mounted` has the modules of the session by mount point. The last one in the calls counts.
+    `mounted` has the modules of the session by mount point. The last one in the calls counts, unless `blame` has told.
     """
-    if isinstance(error, AmplifierError):
+    if isinstance(error, AmplifierError) or hasattr(error, "amplifier_origin"):
         return
     modules = [(f"provider '{name}'", provider) for name, provider in mounted["providers"].items()]
     modules += [("context manager", mounted["context"]), ("orchestrator", mounted["orchestrator"])]
@@ -78,6 +80,13 @@ def note_origin(error: Exception, mounted: Mapping[str, Any]) -> None:
         if title != "orchestrator" or not (isinstance(error, _FOR_PEOPLE) or type(error) is LookupError):
             with suppress(AttributeError):  # a class with slots
                 error.amplifier_origin = (title, find_place(error, module))  # type: ignore[attr-defined]  # ours
+
+
+def blame(error: E, method: Any, title: str = "") -> E:
+    """Return an error about what a module's method has answered, with the place of that method as its origin."""
+    code = getattr(getattr(method, "__func__", method), "__code__", None)
+    error.amplifier_origin = (title, f"{code.co_filename}:{code.co_firstlineno}" if code else "")  # type: ignore[attr-defined]  # ours
+    return error
 
 
 def find_origin(error: BaseException) -> tuple[str, str]:

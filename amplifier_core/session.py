@@ -12,17 +12,17 @@ from uuid import uuid4
 from . import events
 from .cancellation import as_failure
 from .coordinator import ModuleCoordinator
-from .errors import NoProviderMounted, SessionExists
+from .errors import SessionExists
 from .forking import ask_to_fork
 from .loader import ModuleLoader, attach_loader, detach_loader
 from .mounting import Mounting, initialize_session
+from .orchestrating import copy_history, refuse_answer, start_turn
 from .raised import note_origin
 from .transcript import Transcript
 from .utils import redact_secrets
 from .utils.secrets import redact_error, redact_result
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
     from types import TracebackType
     from typing import Self
 
@@ -148,8 +148,10 @@ class AmplifierSession:
                 self.coordinator.hooks.register(events.TOOL_POST, redact_result, _BEFORE_ALL, "redact")
             self.initialized = True
             await self._announce_mounted(mounting)
-        except BaseException:
+        except BaseException as error:
             self.initialized = False
+            if isinstance(error, Exception):
+                note_origin(error, self.coordinator.mount_points)
             await self._undo_mounts()
             raise
 
@@ -198,7 +200,9 @@ class AmplifierSession:
         self.state = "running"
         self.coordinator.reset_turn()
         try:
-            answer: str = await self._orchestrate(prompt)
+            answer = await start_turn(self, prompt, self._without_key)
+            if not isinstance(answer, str):
+                raise refuse_answer(self, answer)
         except BaseException as raised:
             is_meant = token.is_cancelled or isinstance(raised, SystemExit)  # a program may exit at a signal
             error = raised if is_meant else as_failure(raised)
@@ -216,27 +220,6 @@ class AmplifierSession:
         if token.is_cancelled:
             await self._announce_cancelled()
         return answer
-
-    def _orchestrate(self, prompt: str) -> Awaitable[str]:
-        mounted = self.coordinator.mount_points
-        orchestrator, context, providers = mounted["orchestrator"], mounted["context"], mounted["providers"]
-        if orchestrator is None:
-            raise RuntimeError("No orchestrator module mounted")
-        if context is None:
-            raise RuntimeError("No context manager mounted")
-        if not providers:
-            failed = [each for each in self.load_failures if each.kind == "provider"]
-            lacks_key = bool(self._without_key) or any(each.lacks_key for each in failed)
-            causes = [*(f"{each.module_id}: {each.error}" for each in failed), *self._without_key]
-            raise NoProviderMounted(self.session_id, causes, lacks_key=lacks_key)
-        return orchestrator.execute(  # type: ignore[no-any-return]  # modules are of any class
-            prompt=prompt,
-            context=context,
-            providers=providers,
-            tools=mounted["tools"],
-            hooks=self.coordinator.hooks,
-            coordinator=self.coordinator,
-        )
 
     async def _announce_start(self) -> None:
         self._announced = True
@@ -341,11 +324,14 @@ class AmplifierSession:
         return child
 
     async def history(self) -> Transcript:
-        """Return the session's `transcript`, or a copy of the messages of a context with messages of its own."""
+        """Return the session's `transcript`, or a copy of the messages of a context with messages of its own.
+
+        Raises `TypeError` for a context that returns something else than messages.
+        """
         context, transcript = self.coordinator.get("context"), self.transcript
         if context is None or getattr(context, "transcript", None) is transcript:
             return transcript
-        return Transcript(await context.get_messages())
+        return await copy_history(context)
 
     def _adopt(self, child: AmplifierSession) -> None:
         token = child.coordinator.cancellation

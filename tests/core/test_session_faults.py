@@ -16,6 +16,7 @@ from amplifier_core import events, time_limits
 from amplifier_core.errors import PluginError
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.mounting import LoadFailure, Mounting
+from amplifier_core.raised import find_origin
 from amplifier_core.session import AmplifierSession
 
 
@@ -550,3 +551,68 @@ async def test_a_module_is_imported_and_mounted_once_when_it_is_loaded(plan: Any
     async with AmplifierSession({**plan, "tools": [{"module": "tool-counted", "config": {"n": 1}}]}, loader=modules):
         assert sys.modules["amplifier_module_tool_counted"].mounts == [{"n": 1}]
     del sys.modules["amplifier_module_tool_counted"]
+
+
+class Answering:
+    """An orchestrator of an older contract; `answer` is what its turn returns."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    async def execute(self, prompt: str, **kwargs: Any) -> Any:
+        return self._answer
+
+
+class Older(Answering):
+    async def execute(self, prompt: str, context: Any, providers: Any, tools: Any, hooks: Any) -> Any:  # type: ignore[override]  # an author may
+        return self._answer
+
+
+@pytest.mark.parametrize(
+    ("loop", "told"),
+    [
+        (Answering(None), "orchestrator 'loop-odd' must answer with text, not with NoneType"),
+        (Answering({}), "orchestrator 'loop-odd' must answer with text, not with dict"),
+        (Older("x"), "got an unexpected keyword argument 'coordinator'"),
+    ],
+)
+async def test_an_orchestrator_with_another_contract_fails_its_turn_and_is_named_with_its_place(
+    plan: Any, modules: Any, loop: Any, told: str
+) -> None:
+    modules.mounts["loop-odd"] = modules.mounting("orchestrator", loop)
+    plan["session"]["orchestrator"] = {"module": "loop-odd"}
+    async with AmplifierSession(plan, loader=modules) as session:
+        with pytest.raises(TypeError, match=told) as raised:
+            await session.execute("on")
+        assert session.state == "failed"
+    title, place = find_origin(raised.value)
+    assert place == f"{__file__}:{type(loop).execute.__code__.co_firstlineno}"
+    assert title == ("orchestrator 'loop-odd'" if isinstance(loop, Older) else "")
+
+
+@pytest.mark.parametrize("section", ["orchestrator", "context"])
+async def test_a_required_module_that_mounts_nothing_is_named(plan: Any, modules: Any, section: str) -> None:
+    async def mount(coordinator: Any, config: Any) -> None:
+        """Mount nothing."""
+
+    modules.mounts["odd"] = mount
+    plan["session"][section] = "odd"
+    with pytest.raises(RuntimeError, match="^Cannot initialize without .*: module 'odd' has mounted none$"):
+        await AmplifierSession(plan, loader=modules).initialize()
+
+
+@pytest.mark.parametrize("messages", [None, ["hello"], 5])
+async def test_a_context_that_returns_no_messages_is_told_with_its_place(
+    plan: Any, modules: Any, messages: Any
+) -> None:
+    class Odd:
+        async def get_messages(self) -> Any:
+            return messages
+
+    modules.mounts["context-odd"] = modules.mounting("context", Odd())
+    plan["session"]["context"] = {"module": "context-odd"}
+    async with AmplifierSession(plan, loader=modules) as session:
+        kind = type(messages).__name__
+        with pytest.raises(TypeError, match=f"the context manager must return a list of messages, not {kind}") as no:
+            await session.history()
+    assert find_origin(no.value)[1].startswith(f"{__file__}:")
