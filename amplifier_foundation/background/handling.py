@@ -6,6 +6,7 @@ The worker imports this with the first delivery; `later.py` imports it before, o
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import RefusalError, SessionNotFound, StoreUnavailable
@@ -15,7 +16,7 @@ from ..sessions.recording import shield_to_completion
 from ..spawning.life import record_changes, run_spawn
 from .attempt_ends import AttemptEnd
 from .attempts import QueueBlocked, make_inbox, prepare_attempt
-from .tracking import WorkNotWanted
+from .tracking import TrackerError, WorkNotWanted
 
 if TYPE_CHECKING:
     from amplifier_core.storage import Delivery
@@ -88,5 +89,7 @@ async def _try_once(
             await end.interrupt(spawn, outcome)
         else:
             await end.fail(outcome.error or "failed", spawn.error, spawn, outcome)
+    except TrackerError as error:  # its commit has stored nothing
+        await end.fail(str(error), error, spawn, replace(outcome, status="failed", error=str(error)))
     except SessionNotFound as error:  # somebody deleted the session while it ran
         await end.fail(str(error), error)

@@ -14,7 +14,8 @@ from amplifier_core.cancellation import as_failure
 from amplifier_core.eager import Waiting, start
 from amplifier_core.errors import SpawnTimeout
 from amplifier_core.events import SESSION_COMPLETED, SESSION_ERROR
-from amplifier_core.hook_data import SpawnOutcome
+from amplifier_core.hook_data import RunResult, SpawnOutcome
+from amplifier_core.raised import blame
 
 from ..paths import project_of
 from ..sessions.costs import with_spent
@@ -106,15 +107,20 @@ async def _answer(spawn: Spawn) -> str:
         spawn.held = {}
         return finished
     builder = ChildBuilder(spawn)
-    result = await spawn.runner.run(spawn.request, builder)
+    result: Any = await spawn.runner.run(spawn.request, builder)
     if isinstance(result, str):
         return result
-    if not builder.is_used:
-        spawn.turns += result.turns
-        spawn.usage = Usage.from_dict(result.usage)
-    if result.error is not None:
-        raise result.error
-    return result.text
+    if isinstance(result, RunResult):
+        if not builder.is_used:
+            spawn.turns += result.turns
+            spawn.usage = Usage.from_dict(result.usage)
+        if result.error is not None:
+            raise result.error
+        if isinstance(result.text, str):
+            return result.text
+    runner, given = type(spawn.runner), getattr(result, "text", result)
+    name = f"runner {runner.__module__}.{runner.__qualname__}"
+    raise blame(TypeError(f"{name} must return RunResult with text, or text, not {given!r}"), spawn.runner.run)
 
 
 def _status_of(spawn: Spawn) -> str:
