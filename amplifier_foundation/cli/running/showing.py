@@ -122,7 +122,8 @@ class PersonView:
 
     def _on_tool_result(self, fact: dict[str, Any]) -> None:
         if not fact["ok"]:
-            print_line(f"✗ {plain(str(fact['name']))}: {one_line(str(fact['output']), ARGUMENTS)}", dim=True)
+            said = one_line(str(fact["output"] or "it did not say why"), ARGUMENTS)
+            print_line(f"✗ {plain(str(fact['name']))}: {said}", dim=True)
 
     def _on_fallback(self, fact: dict[str, Any]) -> None:
         self._finish()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.events import TOOL_ERROR, TOOL_POST, TOOL_PRE
 from amplifier_core.models import ToolResult
 
+from .answers import refuse_unfinished
 from .call_context import NOT_BEGUN, CallGroup, RunningCall, current_call, read_history
 from .contents import add_text, make_content, shorten, text_of
 from .interrupts import Interrupted, current_task
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _forks = 0
 """Forks between the first process and this one; `os.getpid` is a system call (1 µs)."""
 
+UNSAID = "no reason given"
 HELD = "A tool call waits for approval."
 _HELD = f"Error: {HELD}"
 """In place of the result of a held call; it is compared by identity."""
@@ -161,7 +163,7 @@ class ToolCalls:
             if verdict.action == "deny" and read_change(verdict, "held", False):
                 raise _Held(verdict.reason or HELD)
             if verdict.action == "deny":
-                raise _Refused(verdict.reason or "no reason given")
+                raise _Refused(verdict.reason or UNSAID)
             running.input = read_change(verdict, "tool_input", call.arguments)
         tool = self._turn.tools.get(call.name)
         if tool is None:
@@ -239,9 +241,10 @@ def result_message(call_id: str, name: str, content: Content) -> dict[str, Any]:
 
 
 def _as_result(value: Any) -> ToolResult:
-    """Return a tool's, or a hook's, value as a result."""
+    """Return a tool's, or a hook's, value as a result. Raises `TypeError` for a coroutine, and for a generator."""
     if isinstance(value, ToolResult):
         return value
+    refuse_unfinished(value)
     if isinstance(value, dict) and "output" in value and value.keys() <= ToolResult.model_fields.keys():
         return ToolResult.model_validate(value)
     return ToolResult(output=value)

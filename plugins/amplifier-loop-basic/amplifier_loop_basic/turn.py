@@ -21,8 +21,9 @@ from amplifier_core.events import (
 )
 from amplifier_core.message_models import ChatRequest, ChatResponse, TextBlock, ThinkingBlock, ToolCallBlock, Usage
 
+from .answers import keep_json, refuse
 from .call_context import read_history
-from .calls import HELD, ToolCalls, result_message
+from .calls import HELD, UNSAID, ToolCalls, result_message
 from .contents import has_images, sees_images, without_images
 from .interrupts import Interrupted, current_task
 from .requests import make_request
@@ -99,7 +100,7 @@ class Turn:
         if PROMPT_SUBMIT in heard:
             submitted = await self.signals.emit(PROMPT_SUBMIT, {"prompt": prompt})
             if submitted.action == "deny":
-                self._stop("incomplete", f"Denied by hook: {submitted.reason}")
+                self._stop("incomplete", f"Denied by hook: {submitted.reason or UNSAID}")
                 await self._tell_end()
                 return self.text
             prompt = read_prompt(submitted, prompt)
@@ -242,10 +243,12 @@ class Turn:
             verdict = await self.signals.emit(PROVIDER_REQUEST, self._place())
             if verdict.action == "deny":
                 self.finish_reason = str(read_change(verdict, "finish_reason", ""))
-                said = f"{verdict.reason}" if self.finish_reason else f"Denied by hook: {verdict.reason}"
+                said = f"{verdict.reason}" if self.finish_reason else f"Denied by hook: {verdict.reason or UNSAID}"
                 self._stop("incomplete", said)
                 return None
         messages = await self.context.get_messages_for_request(provider=self.provider)
+        if messages is None:
+            raise refuse("the context manager", "a list of messages", None, self.context.get_messages_for_request)
         if has_images(messages) and not sees_images(self.provider):
             messages = without_images(messages)
         given, messages = len(messages), self.signals.with_injections(messages)
@@ -282,8 +285,9 @@ class Turn:
         finally:
             self.stream.end()
         if not hasattr(response, "content"):
-            answer = type(response).__name__
-            raise TypeError(f"provider '{self.provider_name}' must answer with a ChatResponse, not with {answer}")
+            raise refuse(f"provider '{self.provider_name}'", "a ChatResponse", response, self.provider.complete)
+        if response.metadata:
+            response.metadata = dict(keep_json(response.metadata, self.provider_name))
         if PROVIDER_RESPONSE in heard:
             about = {**self._place(), "response": response, "usage": _dump_usage(response)}
             await self.signals.emit(PROVIDER_RESPONSE, about)

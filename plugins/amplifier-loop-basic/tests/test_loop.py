@@ -17,6 +17,8 @@ from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.llm_errors import ContextLengthError, InvalidRequestError, RateLimitError
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, Usage
 from amplifier_core.models import HookResult, ToolResult
+from amplifier_core.raised import find_origin
+from amplifier_loop_basic import answers
 from amplifier_loop_basic.turn import Turn
 
 # one turn
@@ -73,6 +75,50 @@ async def test_a_prompt_that_a_hook_makes_something_else_than_text_is_not_stored
 async def test_an_answer_that_is_no_response_is_told_with_its_provider(room: Any, answer: Any) -> None:
     with pytest.raises(TypeError, match=r"provider 'model' must answer with a ChatResponse, not with (NoneType|dict)"):
         await room.run("go", answer)
+
+
+async def test_a_context_without_messages_is_told_with_its_place(room: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def forget(**kwargs: Any) -> None:
+        """Return nothing."""
+
+    monkeypatch.setattr(room.context, "get_messages_for_request", forget)
+    with pytest.raises(TypeError, match="the context manager must answer with a list of messages") as raised:
+        await room.run("go", "done")
+    assert find_origin(raised.value) == ("", f"{__file__}:{forget.__code__.co_firstlineno}")
+
+
+async def test_metadata_that_no_store_can_take_is_left_out_with_a_warning(
+    room: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "_told", set())
+    metadata = {"id": "r1", "scores": {"x": float("nan")}, "raw": object()}
+    answer = ChatResponse(content=[TextBlock(text="done")], metadata=metadata)
+    assert await room.run("go", answer) == "done"
+    assert room.context.messages[-1]["metadata"] == {"id": "r1"}
+    assert caplog.messages == ["provider 'model' answers with metadata that is not JSON; left out: 'scores', 'raw'"]
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "async_generator", "generator"])
+async def test_a_tool_that_returns_work_still_to_be_done_has_failed(room: Any, kind: str) -> None:
+    async def later() -> str:
+        return "later"
+
+    async def stream() -> Any:
+        yield "later"
+
+    async def work(input: dict[str, Any]) -> Any:
+        return {"coroutine": later, "async_generator": stream, "generator": lambda: (each for each in "later")}[kind]()
+
+    room.tool("work", work)
+    await room.run("go", room.calls("work"), "done")
+    [(_, content)] = room.results()
+    assert content == f"Error: TypeError: its execute returns {kind}, and no result"
+
+
+@pytest.mark.parametrize("event", ["prompt:submit", "provider:request"])
+async def test_a_denial_without_a_reason_says_so(room: Any, event: str) -> None:
+    room.on(event, action="deny")
+    assert await room.run("go") == "Denied by hook: no reason given"
 
 
 async def test_only_so_many_calls_of_one_response_run_at_the_same_time_and_the_others_wait(room: Any) -> None:
