@@ -143,6 +143,9 @@ class PreparedBundle:
             await self._set_up(session, working_dir, capabilities or {}, parent)
         except BaseException as error:
             if isinstance(error, Exception):
+                from amplifier_core.raised import note_origin  # rarely needed
+
+                note_origin(error, session.coordinator.mount_points)
                 await emit_failed(session, self.bundle.name, error)
             await session.cleanup()
             raise
@@ -212,7 +215,10 @@ class PreparedBundle:
         return {**found, **above, **found} if above else found  # in this order; the bundle's own values count
 
     async def _set_system_prompt(self, session: AmplifierSession, working_dir: Path) -> None:
-        """Make the bundle's instruction the system prompt, built for each request where the context supports it."""
+        """Make the bundle's instruction the system prompt, built for each request where the context supports it.
+
+        Any other context has it as a message: a resumed history begins with the one of before, which it replaces.
+        """
         if not self.bundle.instruction and not self.bundle.context:
             return
         coordinator = session.coordinator
@@ -220,8 +226,12 @@ class PreparedBundle:
         prompt = SystemPrompt(self.bundle, working_dir, lambda data: coordinator.hooks.emit(RESOLVED, data))
         if hasattr(context, "set_system_prompt_factory"):
             await context.set_system_prompt_factory(prompt)
-        else:
-            await context.add_message({"role": "system", "content": await prompt()})
+            return
+        message, history = {"role": "system", "content": await prompt()}, await session.history()
+        if not len(history) or history[0].get("role") != "system":
+            await context.add_message(message)
+        elif history[0].get("content") != message["content"]:
+            await context.set_messages([{**history[0], **message}, *history.since(1)])
 
 
 def _make_loader(parent: AmplifierSession | None) -> ModuleLoader:

@@ -8,6 +8,7 @@ cancelled: the recorder's position and the store agree at every await.
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,6 +18,7 @@ from amplifier_core import events
 from .call_times import CallTimes
 from .held import CAPABILITY as HELD_CALLS
 from .held import HeldCalls
+from .history import turn_starts
 from .once import OnceGuard, hand_over_decisions
 from .records import RunningMetadata
 from .untrusted import UNTRUSTED, taint_of
@@ -26,9 +28,11 @@ if TYPE_CHECKING:
 
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import SessionStore
-    from amplifier_core.transcript import Message
+    from amplifier_core.transcript import Message, Transcript
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 GRACE = 3.0
 """Seconds that a cancelled turn waits for a write of its record that has begun."""
@@ -58,6 +62,13 @@ class SessionRecorder:
         self._session = session
         self._store = store
         self._recorded = recorded
+        self._position = recorded
+        """The same in the history of the session: its context may keep fewer messages than the store."""
+        self._last: Message | None = None
+        """The last message that was stored here."""
+        self._warned = False
+        self.turns = 0
+        """The turns whose first message was stored here."""
         self._events = _CHECKPOINTS[session.config["session"].get("persistence") or "message"]
         self._is_prompt = self._events is _CHECKPOINTS["message"]
         self._lock = asyncio.Lock()
@@ -98,11 +109,39 @@ class SessionRecorder:
     async def flush(self) -> int:
         """Store the new messages; return the number of stored ones. Raises the errors of the store."""
         async with self._lock:
-            fresh = await read_since(self._session, self._recorded)
+            fresh = self._find_fresh(await self._session.history())
             if fresh:
                 await self._keep_taint()
                 await shield_to_completion(self._append(fresh))
         return self._recorded
+
+    def take_up(self, history: Transcript) -> None:
+        """Record the messages after this history, the stored one as far as the context has kept it."""
+        if len(history) < self._position:
+            self._warn(f"keeps {len(history)} of the {self._position} messages that it was given")
+            self._position, self._last = len(history), history[-1] if len(history) else None
+
+    def _find_fresh(self, history: Transcript) -> list[Message]:
+        """Return the messages that are not stored.
+
+        A history that was cut, or begun anew, is new after the last stored message: all of it, if that is gone.
+        """
+        position, last = self._position, self._last
+        if len(history) >= position and (last is None or history[position - 1].get("role") == last.get("role")):
+            return history.since(position)
+        messages = list(history)
+        self._position = next((at for at in range(len(messages), 0, -1) if messages[at - 1] == last), 0)
+        if not self._position:
+            self._last = None
+            self._warn("has replaced its history")
+        return messages[self._position :]
+
+    def _warn(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
+            spec = self._session.config["session"]["context"]
+            name = spec.get("module") if isinstance(spec, dict) else spec
+            logger.warning("context '%s' %s: the stored messages are kept, and the new ones follow", name, text)
 
     async def _keep_taint(self) -> None:
         """Store that the session has read text of strangers, before the text itself."""
@@ -115,6 +154,8 @@ class SessionRecorder:
         known = [{**stamp, **took} for stamp, took in zip(known, self._times.describe(messages), strict=True)]
         safe = [_with_metadata(_without_secrets(each), about) for each, about in zip(messages, known, strict=True)]
         self._recorded = await self._store.append(self._session.session_id, safe, at=self._recorded)
+        self._position, self._last = self._position + len(messages), messages[-1]
+        self.turns += len(turn_starts(messages))
 
 
 def _without_secrets(message: Message) -> Message:
@@ -160,6 +201,7 @@ async def record_session(
     try:
         if recorder is not None:
             recorder.attach()
+            recorder.take_up(await session.history())
             await hand_over_decisions(session, metadata)
         yield recorder
     finally:

@@ -22,7 +22,7 @@ from ..sessions.accounts import ACCOUNTS, tree_account
 from ..sessions.costs import spent_of, with_spent
 from ..sessions.failures import describe_failure
 from ..sessions.held import HELD
-from ..sessions.history import final_answer, turn_starts
+from ..sessions.history import final_answer
 from ..sessions.interruptions import resumed_transcript, settling_results
 from ..sessions.lock import running_owner, session_lock
 from ..sessions.once import ONCE
@@ -127,7 +127,7 @@ class Conversation:
     @property
     def turn_count(self) -> int:
         """The turns of the session, earlier ones included."""
-        return self._turns_before + len(turn_starts(self.session.transcript.since(self.record.message_count)))
+        return self._turns_before + self._recorder.turns
 
     @property
     def total(self) -> Usage:

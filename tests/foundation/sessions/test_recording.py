@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from amplifier_core import AmplifierSession, SessionRecord
+from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore
+from amplifier_core.transcript import text_of
 from amplifier_foundation import SessionRecorder
 from amplifier_foundation.sessions.usage import Usage, sum_usages
+from amplifier_foundation.spawning.conversation import open_conversation
 from tests.foundation.conftest import MakeBundle, playbook
 
 RULES = [{"when": {"user": "^list"}, "call": {"tool": "glob", "input": {"pattern": "*"}}}]
@@ -83,3 +87,88 @@ async def counts(session: AmplifierSession, store: DurableStore) -> list[int]:
 
 async def length(store: DurableStore) -> int:
     return (await store.get("s")).message_count
+
+
+CONTEXT = """
+class Odd:
+    def __init__(self, fault):
+        self.messages, self.fault = [], fault
+
+    async def add_message(self, message):
+        self.messages.append(message)
+
+    async def get_messages(self):
+        return self.messages[-1:] if self.fault == "short" else list(self.messages)
+
+    async def get_messages_for_request(self, token_budget=None, provider=None):
+        if self.fault == "compacts" and len(self.messages) > 4:
+            self.messages = [{"role": "user", "content": "what was before"}, *self.messages[-2:]]
+        return list(self.messages)
+
+    async def set_messages(self, messages):
+        if self.fault != "drop":
+            self.messages = list(messages)
+
+    async def clear(self):
+        self.messages = []
+
+async def mount(coordinator, config):
+    await coordinator.mount("context", Odd(config.get("fault")))
+"""
+TURNS = [("user", "one"), ("assistant", "You said: one"), ("user", "two"), ("assistant", "You said: two")]
+TURNS += [("user", "three"), ("assistant", "You said: three")]
+PROMPT = [("system", "Be kind.")]
+
+
+@pytest.mark.parametrize(
+    ("fault", "kept", "warned"),
+    [
+        (None, [*PROMPT, *TURNS], []),
+        ("drop", [*PROMPT, *TURNS], [f"keeps 1 of the {given} messages that it was given" for given in (3, 5)]),
+        ("short", TURNS, ["has replaced its history", "keeps 1 of the 2 messages that it was given"]),
+        ("compacts", [*PROMPT, *TURNS], []),
+    ],
+)
+async def test_the_history_of_a_context_of_its_own_is_stored_whole_and_its_turns_are_counted(
+    fault: str | None,
+    kept: list[tuple[str, str]],
+    warned: list[str],
+    store: DurableStore,
+    make_bundle: MakeBundle,
+    plugins: Plugins,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tmp_path / "odd.py").write_text(CONTEXT, encoding="utf-8")
+    module = {"module": "context-odd", "source": "./odd.py", "config": {"fault": fault}}
+    prepared = make_bundle(providers=playbook(), session={"context": module})
+    prepared.bundle.instruction = "Be kind."
+    record, talks = None, [["one"], ["two", "three"]] if fault != "drop" else [["one"], ["two"], ["three"]]
+    for prompts in talks:
+        async with open_conversation(prepared, store, plugins, resume=record) as conversation:
+            turns = [await conversation.say(prompt) for prompt in prompts]
+        record = await conversation.read_record()
+        assert record is not None
+        assert turns[-1].turn_count == record.turn_count
+    assert record is not None
+    stored = await store.read(record.session_id)
+    assert [(each["role"], text_of(each)) for each in stored] == kept
+    assert record.turn_count == 3
+    told = [each.removeprefix("context 'context-odd' ").partition(":")[0] for each in caplog.messages]
+    assert told == warned
+
+
+async def test_a_resumed_context_of_its_own_has_the_instruction_of_now(
+    store: DurableStore, make_bundle: MakeBundle, plugins: Plugins, tmp_path: Path
+) -> None:
+    (tmp_path / "odd.py").write_text(CONTEXT, encoding="utf-8")
+    session = {"context": {"module": "context-odd", "source": "./odd.py"}}
+    record = None
+    for instruction in ("Be kind.", "Be brief."):
+        prepared = make_bundle(providers=playbook(), session=session)
+        prepared.bundle.instruction = instruction
+        async with open_conversation(prepared, store, plugins, resume=record) as conversation:
+            await conversation.say("one")
+            history = await conversation.session.history()
+        record = await conversation.read_record()
+    assert [text_of(each) for each in history if each["role"] == "system"] == ["Be brief."]
