@@ -351,7 +351,7 @@ def config_check(module: str) -> Callable[[dict[str, Any]], object] | None:
             raise
         except Exception:
             return None
-        return getattr(sys.modules.get(mount.__module__), "check_config", None)
+        return getattr(sys.modules.get(getattr(mount, "__module__", "")), "check_config", None)
     return None
 
 

@@ -415,6 +415,16 @@ def install_package(folder: Path, name: str, source: str, group: str, entry: str
     (about / "entry_points.txt").write_text(f"[{group}]\n{entry or name} = {name}\n")
 
 
+def test_an_entry_point_that_names_a_module_instead_of_its_mount_ends_no_check(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_package(tmp_path / "site", "odd_tool", "x = 1\n", "amplifier.modules", "tool-odd")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    write("providers: [{module: provider-playbook}]\ntools: [{module: tool-odd}]\n")
+    code, _, err = run(capsys, "validate")
+    assert (code, "has no attribute" in err) == (exits.OK, False)
+
+
 def test_update_fetches_anew_and_says_from_which_commit_to_which(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
