@@ -94,7 +94,7 @@ class NameTaken(PluginError, ValueError):
     def __init__(self, kind: str, name: str, owners: tuple[str, str]) -> None:
         self.kind, self.name, self.owners = kind, name, owners
         first, second = owners
-        blocking = "" if kind == "module" else ", or block its plugin with AMPLIFIER_BLOCK_PLUGINS"
+        blocking = "" if kind in ("module", "command") else ", or block its plugin with AMPLIFIER_BLOCK_PLUGINS"
         use = "the first is used" if kind == "plugin" else "neither is used"
         text = f"by both {first} and {second}; {use}. Uninstall one of them{blocking}"
         if first == second:

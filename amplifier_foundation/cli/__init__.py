@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from amplifier_core.errors import AmplifierError, PluginError, PluginRefused
+from amplifier_core.errors import AmplifierError, NameTaken, PluginError, PluginRefused
 
 from ..cli import exits
 from .advice import with_advice
@@ -92,13 +92,17 @@ class LazyGroup(click.Group):
             module, _, attribute = self._lazy[cmd_name][0].partition(":")
             command: click.Command = getattr(import_module(f".{module}", __name__), attribute)
             return command
-        entry = _plugin_commands().get(cmd_name)
+        entry, *others = _plugin_commands().get(cmd_name, [None])
         if entry is None:
             return super().get_command(ctx, cmd_name)
         try:
+            if others:
+                raise NameTaken("command", cmd_name, (str(entry.dist), str(others[0].dist)))
             found = entry.load()
-        except PluginRefused:
-            raise
+        except (PluginRefused, NameTaken):
+            if not ctx.resilient_parsing:  # completions: the other commands are completed
+                raise
+            return None
         except (Exception, SystemExit) as error:
             from amplifier_core.raised import describe_at, find_place  # rarely needed
 
@@ -118,7 +122,7 @@ class LazyGroup(click.Group):
         names = self.list_commands(ctx)
         room = max(20, formatter.width - 6 - max(map(len, names)))
         texts = {name: text for name, (_, text) in self._lazy.items()}
-        for name, entry in _plugin_commands().items():
+        for name, (entry, *_) in _plugin_commands().items():
             texts.setdefault(name, _shorten(entry.summary or f"Offered by {entry.dist.name}.", room))
         with formatter.section("Commands"):
             formatter.write_dl([(name, texts[name]) for name in names])
@@ -160,11 +164,15 @@ class Verbs(LazyGroup):
 
 
 @cache
-def _plugin_commands() -> dict[str, Any]:
+def _plugin_commands() -> dict[str, list[Any]]:
+    """Return the entry points of commands by name; a name of several packages has several."""
     from amplifier_core.entry_points import find_entry_points
 
     _keep_entry_points()
-    return {entry.name: entry for entry in find_entry_points(COMMAND_GROUP)}
+    found: dict[str, list[Any]] = {}
+    for entry in find_entry_points(COMMAND_GROUP):
+        found.setdefault(entry.name, []).append(entry)
+    return found
 
 
 def _keep_entry_points() -> None:

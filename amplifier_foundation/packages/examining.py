@@ -54,6 +54,8 @@ class Task:
         self.folder = Path(facts["folder"])
         self.commands: list[str] = facts["commands"]
         self.seconds: dict[str, float] = facts["seconds"]
+        self.offer = ""
+        """The name of what is checked, among several offers of one plugin."""
         self.is_sound = True
         """Whether no rule was broken so far."""
         self._report = (self.folder / "report").open("a", encoding="utf-8")
@@ -77,7 +79,8 @@ class Task:
 
     def add(self, level: Level, text: str) -> None:
         """Tell a finding."""
-        self.tell(level=level, text=text)
+        about = "" if f"'{self.offer}'" in text or not self.offer else f"'{self.offer}': "
+        self.tell(level=level, text=f"{about}{text}")
 
 
 def main(facts: dict[str, Any]) -> None:
@@ -186,6 +189,7 @@ def examine_offers(task: Task, plugins: Plugins) -> None:
     from . import offer_contracts as contracts
 
     offers = plugins.offers_of(task.name)
+    is_one_of_many = sum(map(len, offers.values())) > 1
     examine: dict[str, Callable[[Task, str, Any], Any]] = {
         "trigger": contracts.examine_trigger,
         "storage": contracts.examine_storage,
@@ -194,6 +198,7 @@ def examine_offers(task: Task, plugins: Plugins) -> None:
     for kind, names in offers.items():
         for name in names:
             factory = plugins.registry_of(kind).get(name)
+            task.offer = name if is_one_of_many else ""
             if kind in PREFIXED and not name.startswith(f"{kind}-"):
                 task.add("error", f"it offers the {kind} '{name}': the name of a {kind} begins with '{kind}-'")
             if kind == "bundle":
@@ -202,6 +207,7 @@ def examine_offers(task: Task, plugins: Plugins) -> None:
                 task.add("error", f"register('{name}', {factory!r}): give a factory, such as a class, not its result")
             elif kind in examine:
                 run(task, examine[kind], name, factory)
+    task.offer = ""
     promised = kind_of(task.name, task.group)
     if promised in (*PREFIXED, "bundle") and promised not in offers and offers:
         task.add("error", f"its entry point '{task.name}' promises a {promised}, and it offers a {', a '.join(offers)}")

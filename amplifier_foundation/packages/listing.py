@@ -62,11 +62,12 @@ def list_packages(marks: Path | None = None, *, safe_mode: bool = False) -> list
             elif group == GROUPS[0] and entry.name in accused:
                 row.status, row.error = "accused", "a process ended while it was loaded: it is tried in one of its own"
     listed.sort(key=lambda row: (row.name, row.group))
-    offered = (each for each in listed if (each.group, each.status) == (GROUPS[1], "installed"))
+    offered = (each for each in listed if each.group in GROUPS[1:3] and each.status == "installed")
     for first, second in pairwise(offered):
-        if first.name == second.name:  # that two plugins have one name, their load tells
+        if (first.name, first.group) == (second.name, second.group):  # of two plugins, their load tells it
             owners = f"{first.dist} {first.version}", f"{second.dist} {second.version}"
-            first.error = second.error = str(NameTaken("module", first.name, owners))
+            kind = "module" if first.group == GROUPS[1] else "command"
+            first.error = second.error = str(NameTaken(kind, first.name, owners))
     return listed
 
 

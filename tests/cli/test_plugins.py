@@ -134,6 +134,20 @@ def test_a_command_that_cannot_be_loaded_leaves_the_completions_of_the_others(ho
         _plugin_commands.cache_clear()
 
 
+def test_of_two_packages_with_one_command_neither_is_run_and_both_are_named(told: Told, site: Site) -> None:
+    for name in ("one", "two"):
+        site.install(f"dist-{name}", {"amplifier.commands": {"both": f"{name}:run"}}, {f"{name}.py": "exit(3)\n"})
+    _plugin_commands.cache_clear()
+    try:
+        code, _, err = told("both")
+        rows = [row for row in data_of(told, "plugin", "list")["others"] if row["name"] == "both"]
+    finally:
+        _plugin_commands.cache_clear()
+    taken = "command 'both' is registered by both dist-one 1.0 and dist-two 1.0; neither is used. Uninstall one of them"
+    assert (code, err) == (exits.USAGE, f"amplifier: {taken}\n")
+    assert [row["error"] for row in rows] == [taken, taken]
+
+
 # listing
 
 

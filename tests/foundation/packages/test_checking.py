@@ -416,3 +416,13 @@ def test_commands_are_checked_for_their_type_their_name_and_their_help(site: Sit
     found = {each.name: each for each in check_package("commands", commands=["run"]).entries}
     assert "the command 'run' is amplifier's own" in found["run"].findings[0].text
     assert found["plain"].findings[0].text == "commands:plain must be a click command, and is function"
+
+
+def test_of_several_triggers_the_one_with_a_fault_is_named(site: Site) -> None:
+    lenient = trigger("def configure(self, config):\n    pass").replace(
+        "Good)", "Good)\n    register('trigger-other', type('Other', (Good,), {}))"
+    )
+    site.install("many", {"amplifier": {"trigger-NAME": "many"}}, {"many.py": lenient})
+    [entry] = check_package("many").entries
+    rule = "configure must refuse a key it does not know with TriggerConfigError"
+    assert [each.text for each in entry.findings] == [f"'trigger-NAME': {rule}", f"'trigger-other': {rule}"]
