@@ -73,7 +73,8 @@ class WorkTracker(Protocol):
 
     `begin` writes by itself; what `finish` and `give_up` return is written in the transaction that ends the delivery.
     All of them may be called again for the same delivery after a crash. Raises `DocumentConflict` while others change
-    the same documents: it is called again then.
+    the same documents: it is called again then. Any other error, and any other answer, is a failed attempt at the
+    delivery; one of `give_up` is logged, and the delivery is given up without its edit.
 
     A tracker may also have `refresh(documents, delivery)`, which returns the data of the delivery's event with the work
     as it is when it begins, and `find_withdrawal(documents, delivery)`, which returns why finished work is not wanted
