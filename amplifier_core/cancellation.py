@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import traceback
 from enum import StrEnum
 from inspect import getargvalues
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from .errors import PluginError
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class CancellationState(StrEnum):
@@ -161,21 +164,62 @@ async def _run_callback(callback: Callable[[], Awaitable[None]]) -> BaseExceptio
     return None
 
 
-def as_failure(error: BaseException) -> BaseException:
+def as_failure(error: BaseException, before: int = 0) -> BaseException:
     """Return a `PluginError` in place of an exit, or of a cancellation that nobody asked the current task for.
 
     A module has raised it, and may not end what runs it. Any other error is returned as it is, and so is an exit that a
-    signal handler raises: it belongs to the program, wherever the signal arrives.
+    signal handler raises: it belongs to the program, wherever the signal arrives. A `KeyboardInterrupt` does, too,
+    where Python's own handler raises it: it leaves no trace. `before` is how often the task was cancelled before the
+    module was called.
     """
-    if isinstance(error, SystemExit):
-        if _is_at_signal(error):
-            return error
-        return PluginError(f"{_place_of(error)}called exit({error.code!r}), which a module may not do")
-    if isinstance(error, asyncio.CancelledError):  # without a running loop, there is none
-        task = asyncio.current_task()
-        if task is not None and not task.cancelling():
+    if isinstance(error, asyncio.CancelledError):
+        if count_cancellations() <= before:
             return PluginError(f"{_place_of(error)}raised CancelledError, and nobody has cancelled its work")
+    elif isinstance(error, SystemExit) and not _is_at_signal(error):
+        return PluginError(f"{_place_of(error)}called exit({error.code!r}), which a module may not do")
+    elif isinstance(error, KeyboardInterrupt) and not _is_at_ctrl_c(error):
+        return PluginError(f"{_place_of(error)}raised KeyboardInterrupt, which a module may not do")
     return error
+
+
+def own_failure(error: BaseException, before: int = 0) -> Exception:
+    """Return what a module raised as an `Exception`; raise what is not its own, see `as_failure`."""
+    failure = as_failure(error, before)
+    if not isinstance(failure, Exception):
+        raise failure
+    return failure
+
+
+async def awaited_failure(error: BaseException, before: int = 0) -> Exception:
+    """Do as `own_failure` for awaited code, and raise a cancellation of the task that the code has lost."""
+    failure = own_failure(error, before)
+    if count_cancellations() > before:
+        await asyncio.sleep(0)  # raises one that is still to come
+        raise asyncio.CancelledError from error
+    return failure
+
+
+async def run_guarded(work: Awaitable[T]) -> T:
+    """Await the work of a module; raise its own exit or cancellation as a `PluginError`, see `as_failure`."""
+    try:
+        return await work
+    except BaseException as raised:
+        if (failure := as_failure(raised)) is raised:
+            raise
+        raise failure from raised
+
+
+def count_cancellations() -> int:
+    """Return how often the current task was cancelled; 0 without an event loop."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return 0
+    return 0 if task is None else task.cancelling()
+
+
+def _is_at_ctrl_c(error: BaseException) -> bool:
+    return signal.getsignal(signal.SIGINT) is signal.default_int_handler or _is_at_signal(error)
 
 
 def _is_at_signal(error: BaseException) -> bool:

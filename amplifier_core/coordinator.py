@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from .cancellation import CancellationToken, as_failure
+from .cancellation import CancellationToken, as_failure, own_failure
 from .eager import Waiting, start
 from .events import CANCEL_REQUESTED
 from .hooks import HookRegistry
@@ -190,7 +190,8 @@ class ModuleCoordinator:
                     contribution = await contribution
             except asyncio.CancelledError:
                 break
-            except Exception as error:
+            except BaseException as raised:
+                error = own_failure(raised)
                 logger.warning("contributor '%s' to %s failed: %s", contributor["name"], channel, error)
                 continue
             if contribution is not None:

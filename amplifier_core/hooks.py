@@ -13,6 +13,7 @@ from types import CoroutineType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import events
+from .cancellation import awaited_failure, count_cancellations, own_failure
 from .correlation import CORRELATED, correlate
 from .raised import describe_raised
 from .undoing import note_step
@@ -63,8 +64,9 @@ class HookRegistry:
     They run in ascending priority, equal ones in the order of registration. `deny` ends the run; otherwise the
     strongest answer wins: ask_user (the first), inject_context (all of them), continue. The result carries the data
     with the changes of all handlers; `modify` changes the data and is never a result. A failing handler is logged with
-    its name and skipped, also one that raises `CancelledError` by itself; on `tool:pre` it refuses the call, unless it
-    only observes: it may be a guard. A cancellation of the emitting task is raised all the same.
+    its name and skipped, also one that exits or raises `CancelledError` by itself; on `tool:pre` it refuses the call,
+    unless it only observes: it may be a guard. A cancellation of the emitting task, and an exit at a signal, are raised
+    all the same.
     """
 
     SESSION_START: ClassVar[str] = events.SESSION_START
@@ -201,7 +203,7 @@ class HookRegistry:
         if question is not None and question.action == "deny":
             return question
         answers: list[tuple[str, HookResult]] | None = None
-        before = _count_cancellations() if sys.exception() else 0  # the count takes a third of an emit
+        before = count_cancellations() if sys.exception() else 0  # the count takes a third of an emit
         for handler, observes, is_async, name, _ in entries:
             try:
                 answer = handler(event, payload)
@@ -210,8 +212,8 @@ class HookRegistry:
                 if answer is None:
                     continue
                 result = _as_result(answer)
-            except (Exception, asyncio.CancelledError) as error:
-                await _raise_cancellation(error, before)
+            except BaseException as raised:
+                error = await awaited_failure(raised, before)
                 refuses = event == _TOOL_PRE and not observes
                 _report(handler, name, event, error, "the call is refused" if refuses else "was skipped")
                 if refuses:
@@ -245,15 +247,15 @@ class HookRegistry:
         if event in CORRELATED:
             correlate(event, payload)
         collected: list[Any] = []
-        before = _count_cancellations()
+        before = count_cancellations()
         for handler, _, _, name, _ in self._handlers.get(event, ()):
             try:
                 answer = handler(event, payload)
                 if hasattr(answer, "__await__"):
                     answer = await asyncio.wait_for(answer, timeout)
                 result = _as_result(answer)
-            except (Exception, asyncio.CancelledError) as error:
-                await _raise_cancellation(error, before)
+            except BaseException as raised:
+                error = await awaited_failure(raised, before)
                 _report(handler, name, event, error)
                 continue
             if result is not None and result.data is not None:
@@ -270,8 +272,8 @@ def _tell(observers: tuple[Registration, ...], event: str, data: dict[str, Any])
     for observer, _, _, name, _ in observers:
         try:
             observer(event, data)
-        except Exception as error:
-            _report(observer, name, event, error)
+        except BaseException as raised:
+            _report(observer, name, event, own_failure(raised))
 
 
 class _Everything:
@@ -280,22 +282,6 @@ class _Everything:
 
 
 _EVERYTHING = _Everything()
-
-
-def _count_cancellations() -> int:
-    """Return how often the current task was cancelled."""
-    task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
-
-
-async def _raise_cancellation(error: BaseException, before: int) -> None:
-    """Raise the cancellation of the current task if one came since its count was `before`."""
-    if _count_cancellations() <= before:
-        return
-    if isinstance(error, asyncio.CancelledError):
-        raise error
-    await asyncio.sleep(0)  # raises one that is still to come; a handler has lost one that came
-    raise asyncio.CancelledError from error
 
 
 def _report(handler: Handler, name: str, event: str, error: BaseException, outcome: str = "was skipped") -> None:

@@ -1,8 +1,10 @@
 """Specify the doors of the process: every hook of a plugin.
 
 A hook's first word tells its caller and its power. `register_` hooks are called once at start and offer things by name.
-`before_` hooks are awaited before something happens and may refuse it by raising. `after_` hooks are awaited when it
-has happened; an exception of theirs is reported with the plugin's name and changes nothing.
+`before_` hooks are awaited before something happens and may refuse it by raising; after five minutes they have failed.
+`after_` hooks are awaited when it has happened; an exception of theirs is reported with the plugin's name and changes
+nothing, and after a minute they are given up. The log names a plugin that takes more than 5 seconds. An exit, or a
+`CancelledError` that nobody has asked for, is a failure of the hook.
 
     from amplifier_core.hookspecs import hookimpl
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from . import events
-from .cancellation import as_failure
+from .cancellation import own_failure
 from .credentials import KeyUnusable, describe_missing, find_broken_key
 from .eager import Waiting, is_awaitable, start
 from .frozen import frozen
@@ -94,9 +93,8 @@ class Mounting:
                 outcome = start(ready(self._coordinator))
                 if isinstance(outcome, Waiting):
                     await self._finish(outcome, module_id, "its on_session_ready")
-            except (Exception, SystemExit, asyncio.CancelledError) as raised:
-                if not isinstance(error := as_failure(raised), Exception):
-                    raise
+            except BaseException as raised:
+                error = own_failure(raised)
                 text = _describe(error)
                 logger.warning("on_session_ready of module '%s' failed: %s", module_id, text)
                 failure = {"module_id": module_id, "error": text}
@@ -112,9 +110,8 @@ class Mounting:
             spec = {"module": spec, "source": section.get(f"{name}_source"), "config": config}
         try:
             await self._mount(spec)
-        except (Exception, SystemExit, asyncio.CancelledError) as raised:
-            if not isinstance(error := as_failure(raised), Exception):
-                raise
+        except BaseException as raised:
+            error = own_failure(raised)
             redact_error(error)
             raise RuntimeError(f"Cannot initialize without {title}: {_describe(error)}") from error
 
@@ -138,10 +135,9 @@ class Mounting:
                     raise ValueError("it is listed twice; its first entry was taken")
                 mounted.add(key)
                 await self._mount(entry, is_tool=kind == "tool")
-        except (Exception, SystemExit, asyncio.CancelledError) as raised:
+        except BaseException as raised:
             take_back(mount.end())
-            if not isinstance(error := as_failure(raised), Exception):
-                raise
+            error = own_failure(raised)
             redact_error(error)
             self._note_failure(kind, entry, error)
             if strict:

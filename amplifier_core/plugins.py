@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 import pluggy
 
 from . import hookspecs
+from .eager import Waiting, start
 from .entry_points import find_entry_points
 from .errors import AmplifierError, NameTaken, PluginError, PluginLoadFailed, PluginRefused, UnknownName
 from .frozen import slotted
@@ -38,6 +39,11 @@ logger = logging.getLogger(__name__)
 
 IMPORT_TIME_LIMIT = 10.0
 """The most seconds to import one plugin and have it register."""
+
+BEFORE_TIME_LIMIT = 300.0
+"""The most seconds for one plugin's `before_` hook: it may ask a service."""
+AFTER_TIME_LIMIT = 60.0
+"""The most seconds for one plugin's `after_` hook: what it observes is over, and its caller waits."""
 
 SPECS_GROUP = f"{hookspecs.GROUP}.hookspecs"
 """Entry points of modules with further hook specifications."""
@@ -241,16 +247,28 @@ class Plugins:
                 asking = self._await_each(hook, argument, value, observing=observing)
                 await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, self._loop))
                 return
-        for implementation in reversed(getattr(self._manager.hook, hook).get_hookimpls()):
+        if not (implementations := getattr(self._manager.hook, hook).get_hookimpls()):
+            return
+        from .cancellation import awaited_failure, count_cancellations  # not at import, as above
+        from .raised import describe_raised
+
+        before = count_cancellations()
+        for implementation in reversed(implementations):
             arguments = {argument: value} if argument in implementation.argnames else {}
+            plugin = f"plugin '{implementation.plugin_name}'"
             try:
-                await implementation.function(**arguments)
-            except Exception as error:
-                failure = f"plugin '{implementation.plugin_name}' failed in {hook}: {_one_line(error)}"
+                outcome = start(implementation.function(**arguments))
+                if isinstance(outcome, Waiting):  # a hook that never waits needs no timer
+                    from .time_limits import finish  # not at import, as above
+
+                    await finish(outcome, AFTER_TIME_LIMIT if observing else BEFORE_TIME_LIMIT, f"its {hook}", plugin)
+            except BaseException as raised:
+                error = await awaited_failure(raised, before)
+                failure = " ".join(f"{plugin} failed in {hook}: {describe_raised(error)}".split())
                 if observing:
                     logger.warning("%s", failure)
-                elif isinstance(error, AmplifierError):
-                    error.add_note(f"in plugin '{implementation.plugin_name}' ({hook})")
+                elif isinstance(raised, AmplifierError):
+                    raised.add_note(f"in {plugin} ({hook})")
                     raise
                 else:
                     raise PluginError(failure) from error

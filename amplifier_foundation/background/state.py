@@ -8,6 +8,7 @@ from dataclasses import field
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from amplifier_core.cancellation import own_failure
 from amplifier_core.clock import Clock, SystemClock
 from amplifier_core.frozen import frozen, slotted
 from amplifier_core.utils.secrets import redact_text
@@ -375,8 +376,8 @@ class Engine:
         for observer in self.observers:
             try:
                 observer(Activity(kind, background.config.name, facts, background.queue, background.project))
-            except Exception:
-                logger.exception("an observer of background sessions failed")
+            except (Exception, asyncio.CancelledError) as raised:  # an exit is the program's own
+                logger.error("an observer of background sessions failed", exc_info=own_failure(raised))
 
     def backoff(self, attempt: int, base: float, cap: float) -> float:
         """Return seconds to wait before attempt number `attempt` + 1: full jitter under an exponential bound."""

@@ -8,7 +8,7 @@ import math
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.cancellation import as_failure
+from amplifier_core.cancellation import run_guarded
 from amplifier_core.errors import PluginError
 
 from ..spawning.stalls import stack_of_task
@@ -54,16 +54,7 @@ async def run_apart(work: Coroutine[Any, Any, None], name: str, patience: float)
 
     A task that goes on `patience` seconds after its cancellation is given up: the log says where it waits.
     """
-
-    async def run() -> None:
-        try:
-            await work
-        except BaseException as raised:
-            if (failure := as_failure(raised)) is raised:
-                raise
-            raise failure from raised
-
-    task = asyncio.create_task(run(), name=name)
+    task = asyncio.create_task(run_guarded(work), name=name)
     try:
         failure = await see_through(task, patience)
     finally:

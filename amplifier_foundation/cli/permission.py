@@ -123,7 +123,7 @@ async def _find_tools(
 
 async def _mount(module: str, gate: PermissionGate, name: str, config: dict[str, Any]) -> dict[str, Any]:
     """Return the tools of an installed module, among which the one of a name is explained; it may look at the rules."""
-    from amplifier_core.cancellation import as_failure
+    from amplifier_core.cancellation import own_failure
     from amplifier_core.coordinator import ModuleCoordinator
     from amplifier_core.loader import ModuleLoader
 
@@ -134,10 +134,8 @@ async def _mount(module: str, gate: PermissionGate, name: str, config: dict[str,
     try:
         await (await ModuleLoader().load(module, config))(coordinator)
         return dict(coordinator.get("tools"))
-    except (Exception, SystemExit) as raised:  # it is the code of others; the usual names of arguments count then
-        if not isinstance(error := as_failure(raised), Exception):
-            raise
-        logger.warning("%s cannot say what its calls reach: %s", module, error)
+    except BaseException as raised:  # it is the code of others; the usual names of arguments count then
+        logger.warning("%s cannot say what its calls reach: %s", module, own_failure(raised))
         return {}
     finally:
         await coordinator.cleanup()

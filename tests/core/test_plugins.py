@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from amplifier_core import plugins as plugins_module
+from amplifier_core import time_limits
 from amplifier_core.errors import AmplifierError, ForkRefused, NameTaken, PluginError, PluginLoadFailed, UnknownName
 from amplifier_core.hook_data import ForkRequest, ForkResult, SpawnOutcome, SpawnRequest
 from amplifier_core.hookspecs import hookimpl
@@ -34,7 +39,7 @@ def offering(kind: str, name: str, factory: Any = object) -> Any:
     return type("Offering", (), {f"amplifier_register_{kind}": hookimpl(offer)})()
 
 
-def watching(seen: list[str], name: str, error: Exception | None = None) -> Any:
+def watching(seen: list[str], name: str, error: BaseException | None = None) -> Any:
     """Return a plugin that notes its name before and after a fork, and raises `error` then."""
 
     class Watching:
@@ -313,11 +318,104 @@ async def test_what_fails_afterwards_is_logged_with_its_plugin_and_changes_nothi
     plugins.register(watching(seen, "bad", error), name="bad")
     await plugins.after_fork(RESULT)
     assert seen == ["bad after", "good after"]
-    place = "" if isinstance(error, AmplifierError) else f" ({find_place(error)})"
+    said = str(error) if isinstance(error, AmplifierError) else f"ValueError: {error} ({find_place(error)})"
     assert [(each.levelno, each.getMessage()) for each in caplog.records] == [
-        (logging.WARNING, f"plugin 'bad' failed in amplifier_after_fork: {type(error).__name__}: {error}{place}")
+        (logging.WARNING, f"plugin 'bad' failed in amplifier_after_fork: {said}")
     ]
-    assert place.startswith(f" ({__file__}:") or not place
+
+
+BADLY = [
+    (SystemExit(4), r"{place}: it called exit\(4\), which a module may not do"),
+    (KeyboardInterrupt(), "{place}: it raised KeyboardInterrupt, which a module may not do"),
+    (asyncio.CancelledError(), "{place}: it raised CancelledError, and nobody has cancelled its work"),
+]
+
+
+@pytest.mark.parametrize(("error", "told"), BADLY, ids=repr)
+async def test_a_hook_that_exits_or_cancels_itself_has_failed_and_its_plugin_is_named(
+    plugins: Plugins, caplog: pytest.LogCaptureFixture, error: BaseException, told: str
+) -> None:
+    seen: list[str] = []
+    plugins.register(watching(seen, "good"), name="good")
+    plugins.register(watching(seen, "bad", error), name="bad")
+    await plugins.after_fork(RESULT)
+    with pytest.raises(PluginError) as failure:
+        await plugins.before_fork(REQUEST)
+    assert seen == ["bad after", "good after", "bad before"]
+    told = told.replace("{place}", f"{re.escape(__file__)}, line [0-9]+")
+    assert re.fullmatch(f"plugin 'bad' failed in amplifier_after_fork: {told}", caplog.messages[0])
+    assert re.fullmatch(f"plugin 'bad' failed in amplifier_before_fork: {told}", str(failure.value))
+
+
+async def test_a_hook_that_cancels_itself_while_its_task_ends_has_failed_as_well(plugins: Plugins) -> None:
+    seen: list[str] = []
+    plugins.register(watching(seen, "good"), name="good")
+    plugins.register(watching(seen, "bad", asyncio.CancelledError()), name="bad")
+
+    async def work() -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await plugins.after_fork(RESULT)
+
+    task = asyncio.ensure_future(work())
+    await asyncio.sleep(0)
+    task.cancel()
+    await task
+    assert seen == ["bad after", "good after"]
+
+
+@pytest.mark.parametrize("answer", [None, ValueError("in its place")], ids=repr)
+async def test_a_cancellation_from_outside_ends_a_hook_and_its_caller(plugins: Plugins, answer: Any) -> None:
+    inside, seen = asyncio.Event(), list[str]()
+
+    class Waiting:
+        @hookimpl
+        async def amplifier_after_fork(self, result: ForkResult) -> None:
+            inside.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if answer is not None:
+                    raise answer from None
+                raise
+
+    plugins.register(watching(seen, "not told"), name="good")
+    plugins.register(Waiting(), name="waiting")
+    task = asyncio.ensure_future(plugins.after_fork(RESULT))
+    await inside.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == []
+
+
+async def test_a_hook_that_never_returns_is_named_and_given_up(
+    plugins: Plugins, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("BEFORE_TIME_LIMIT", "AFTER_TIME_LIMIT"):
+        monkeypatch.setattr(plugins_module, limit, 0.02)
+    monkeypatch.setattr(time_limits, "NOTICE_AFTER", 0.01)
+    seen: list[str] = []
+
+    class Stuck:
+        @hookimpl
+        async def amplifier_before_fork(self, request: ForkRequest) -> None:
+            await asyncio.Event().wait()
+
+        @hookimpl
+        async def amplifier_after_fork(self, result: ForkResult) -> None:
+            await asyncio.Event().wait()
+
+    plugins.register(watching(seen, "good"), name="good")
+    plugins.register(Stuck(), name="stuck")
+    with pytest.raises(PluginError, match="plugin .stuck. failed in amplifier_before_fork: .* took longer than 0.02 s"):
+        await plugins.before_fork(REQUEST)
+    await plugins.after_fork(RESULT)
+    assert seen == ["good after"]
+    asked, observes, failed = caplog.messages
+    assert asked == "waiting for plugin 'stuck': its amplifier_before_fork is given up after 0.02 s"
+    assert observes == "waiting for plugin 'stuck': its amplifier_after_fork is given up after 0.02 s"
+    assert "plugin 'stuck' failed in amplifier_after_fork: TimeoutError: its amplifier_after_fork took" in failed
 
 
 async def test_every_moment_reaches_its_hook_with_what_happened(plugins: Plugins) -> None:

@@ -89,10 +89,7 @@ async def _answer(event: str, name: str, handler: Any) -> Any:
 async def _survives(coordinator: Any, data: dict[str, Any]) -> None:
     """Emit every event with handlers; the registry reports and skips the failing ones."""
     for event in sorted({event for event, _, _ in handlers_of(coordinator)}):
-        try:
-            result = await coordinator.hooks.emit(event, dict(data))
-        except SystemExit as error:
-            pytest.fail(f"a handler of {event} must not end the process: SystemExit({error})")
+        result = await coordinator.hooks.emit(event, dict(data))
         assert isinstance(result, HookResult), f"emitting {event} must give a HookResult, not {result!r}"
 
 

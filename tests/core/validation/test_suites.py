@@ -318,9 +318,7 @@ DEFECTS = [
         "asks for 'explode'",
     ),
     hooks("raises", 'data["prompt"]', 'data["text"]', (ANSWER, ACTION), "must not raise on a prompt:submit"),
-    hooks(
-        "ends-the-process", 'data["prompt"]', "exit(3)", (ANSWER, ACTION, MALFORMED, EMPTY), "must not end the process"
-    ),
+    hooks("ends-the-process", 'data["prompt"]', "exit(3)", (ANSWER, ACTION), "must not raise on a"),
     hooks(
         "takes-the-event-alone",
         "guard(event, data)",
