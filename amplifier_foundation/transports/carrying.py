@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from random import Random
 from typing import TYPE_CHECKING
 
+from amplifier_core.cancellation import own_failure, run_guarded
 from amplifier_core.errors import AmplifierError
 from amplifier_core.process_forks import close_in_forks
 from amplifier_core.shared_stores import ReceivingStore
@@ -36,6 +37,8 @@ OPENING, CLOSING, LEAVING = 15.0, 5.0, 3.0
 """Seconds for a transport to connect, to end its connection, and to publish the last events of a process that ends."""
 LONGEST_PAUSE = 30.0
 """Seconds between two attempts to connect, at the most."""
+STEADY = 1.0
+"""Seconds that a connection lasts until an earlier problem counts as over."""
 LOOK_EVERY = 1.0
 """Seconds between two looks whether the process that carries events has ended."""
 
@@ -72,6 +75,8 @@ class Carrier:
         self._outbox = Outbox(route, store)
         self._random = Random()
         self._failures = 0
+        self._opened: float | None = None
+        """When the connection was opened, in seconds of the monotonic clock; None without one."""
         self._logged = ""
 
     async def run(self) -> None:
@@ -86,14 +91,24 @@ class Carrier:
             await self._clock.sleep(LOOK_EVERY)
 
     async def _try_once(self) -> None:
-        """Carry events until something fails; report that, and pause."""
+        """Carry events until something fails; report that, and pause.
+
+        The pauses grow, also for a broker that takes connections and ends each of them soon: one that has lasted longer
+        than the pause before it has worked.
+        """
         try:
             await self._carry()
-        except Exception as error:
+        except BaseException as raised:
+            failure = describe_failure(own_failure(raised))
+            if self._opened is not None and self._clock.monotonic() - self._opened > self._longest_pause:
+                self._failures, self._logged = 0, ""
             self._failures += 1
-            await self._tell(describe_failure(error))
-        bound = min(LONGEST_PAUSE, 0.25 * 2.0 ** min(self._failures, 20))
-        await self._clock.sleep(self._random.uniform(bound / 2, bound))
+            await self._tell(failure)
+        await self._clock.sleep(self._random.uniform(self._longest_pause / 2, self._longest_pause))
+
+    @property
+    def _longest_pause(self) -> float:
+        return min(LONGEST_PAUSE, 0.25 * 2.0 ** min(self._failures, 20))
 
     async def _tell(self, problem: str) -> None:
         """Report a problem with the number of events that wait for its end; log a new one."""
@@ -111,6 +126,7 @@ class Carrier:
         self._report(self.component, problem)
 
     async def _carry(self) -> None:
+        self._opened = None
         if self._route.subscribe and not isinstance(self._store, ReceivingStore):
             raise CannotReceive
         transport = self._factory(await expand_references(dict(self._route.config)))
@@ -122,7 +138,7 @@ class Carrier:
         finally:
             with suppress(Exception):
                 async with asyncio.timeout(CLOSING):
-                    await transport.close()
+                    await run_guarded(transport.close())
 
     async def _exchange(self, transport: Transport) -> None:
         """Publish and receive until an error, or the end of the process."""
@@ -130,14 +146,16 @@ class Carrier:
         try:
             async with asyncio.TaskGroup() as group:
                 if self._route.publish:
-                    group.create_task(self._outbox.run(transport, self._router))
-                group.create_task(inbox.run(transport, self._router))
-                self._failures, self._logged = 0, ""
-                self._report(self.component, "")
+                    group.create_task(run_guarded(self._outbox.run(transport, self._router)))
+                group.create_task(run_guarded(inbox.run(transport, self._router)))
+                self._opened = self._clock.monotonic()
+                await self._clock.sleep(STEADY if self._failures else 0)
+                if not inbox.has_reported:
+                    self._report(self.component, "")
         except asyncio.CancelledError:
             with suppress(Exception):
                 async with asyncio.timeout(LEAVING):
-                    await self._outbox.publish_rest(transport)
+                    await run_guarded(self._outbox.publish_rest(transport))
             raise
 
 

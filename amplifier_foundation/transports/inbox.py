@@ -43,11 +43,14 @@ class Inbox:
         self._clock = clock
         self._report = report
         self._began = clock.now()
-        self._has_reported = False
+        self.has_reported = False
 
     async def run(self, transport: Transport, router: EventRouter) -> None:
         """Take in messages until an error. Raises `ConnectionError` when the transport yields no more."""
-        async for message, acknowledge in transport.receive():
+        async for received in transport.receive():
+            if not isinstance(received, tuple) or len(received) != 2:
+                raise TypeError(f"receive must yield pairs (message, acknowledge), not {type(received).__name__}")
+            message, acknowledge = received
             try:
                 await self._take(message, router)
             except UnreadableMessage as problem:
@@ -71,8 +74,8 @@ class Inbox:
         """Report another store that publishes under the name of this site: each misses the events of the other."""
         letter = decode(message, self._clock.now())
         is_new = letter.event.timestamp > self._began  # an older one may come from a store that was here before
-        if is_new and letter.store != self._outbox.store_id and not self._has_reported:
-            self._has_reported = True
+        if is_new and letter.store != self._outbox.store_id and not self.has_reported:
+            self.has_reported = True
             self._report(
                 f"another store publishes as site '{message.site}', and neither receives the events of the other. "
                 "Give one of them another name: site, in the setting transports"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -78,8 +79,14 @@ class Outbox:
             if messages:
                 async with asyncio.timeout(TIME_LIMIT):
                     refused = await transport.publish(messages)
+                if not isinstance(refused, Mapping):
+                    raise TypeError(f"publish must return a mapping of ids to reasons, not {type(refused).__name__}")
+                ids = {message.id for message in messages}
                 for message_id, reason in refused.items():
-                    await self._set_aside(message_id, f"the broker refuses it: {reason}")
+                    if message_id in ids:
+                        await self._set_aside(message_id, f"the broker refuses it: {reason}")
+                    else:
+                        logger.error("%s: publish refuses %r, which it was not given", self._route.name, message_id)
             self._since = page[-1].sequence or self._since
             if messages or self._since - self._saved >= SAVE_EVERY:
                 await self._save()

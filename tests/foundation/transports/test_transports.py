@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -15,14 +15,15 @@ import pytest
 from amplifier_core.clock import SystemClock
 from amplifier_core.events import SessionEvent
 from amplifier_core.storage import SessionRecord
-from amplifier_core.testing import MemoryStore
+from amplifier_core.testing import MemoryStore, VirtualClock
 from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_foundation.events import EventRouter
 from amplifier_foundation.events.names import OVERFLOW
 from amplifier_foundation.hookspecs import Message
 from amplifier_foundation.sessions.untrusted import find_reason
 from amplifier_foundation.transports import LOST, SET_ASIDE, Route
-from amplifier_foundation.transports.carrying import Carrier, hold_route
+from amplifier_foundation.transports import carrying as carrying_module
+from amplifier_foundation.transports.carrying import LONGEST_PAUSE, Carrier, hold_route
 from amplifier_foundation.transports.checks import check_transport
 from amplifier_foundation.transports.wire import UnreadableMessage, decode, encode
 from tests.folder_transport import FolderTransport
@@ -117,7 +118,10 @@ async def test_a_received_event_reaches_the_followers_of_the_log(broker: Path) -
         assert found.project == "site:berlin"
 
 
-async def test_what_is_in_the_log_waits_for_the_broker_and_the_state_says_how_much(broker: Path) -> None:
+async def test_what_is_in_the_log_waits_for_the_broker_and_the_state_says_how_much(
+    broker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrying_module, "STEADY", 0.01)
     berlin, oslo = Member("berlin", broker), Member("oslo", broker, subscribe=["work:*"])
     async with carrying(berlin, oslo):
         away = broker.rename(broker.with_name("away"))
@@ -131,7 +135,7 @@ async def test_what_is_in_the_log_waits_for_the_broker_and_the_state_says_how_mu
                 await asyncio.sleep(0.002)
         away.rename(broker)
         assert [each.name for each in await oslo.until(3)] == ["work:0", "work:1", "work:2"]
-        assert berlin.problems[-1] == ""
+        await berlin.until_connected()
 
 
 async def test_the_last_events_of_a_process_go_out_when_it_ends(broker: Path) -> None:
@@ -273,6 +277,117 @@ async def test_what_the_broker_refuses_is_set_aside_and_the_rest_goes_on(broker:
         while "work:small" not in (broker / "log").read_text():
             await asyncio.sleep(0.002)
     assert "work:large" not in (broker / "log").read_text()
+
+
+def break_at_receive(transport: Any) -> Any:
+    raise RuntimeError("no rights")
+
+
+async def break_at_publish(*_: Any) -> None:
+    raise RuntimeError("no rights")
+
+
+async def leave(*_: Any) -> None:
+    raise SystemExit(3)
+
+
+async def end_itself(*_: Any) -> None:
+    raise asyncio.CancelledError
+
+
+async def answer_with_a_list(*_: Any) -> list[str]:
+    return ["taken"]
+
+
+async def yield_a_message(*_: Any) -> AsyncIterator[str]:
+    yield "message"
+
+
+@pytest.mark.parametrize(
+    ("method", "broken", "told"),
+    [
+        ("receive", break_at_receive, "no rights"),
+        ("receive", yield_a_message, "receive must yield pairs (message, acknowledge), not str"),
+        ("publish", break_at_publish, "no rights"),
+        ("publish", end_itself, "it raised CancelledError, and nobody has cancelled its work"),
+        ("publish", leave, "it called exit(3), which a module may not do"),
+        ("publish", answer_with_a_list, "publish must return a mapping of ids to reasons, not list"),
+        ("open", leave, "it called exit(3), which a module may not do"),
+    ],
+)
+async def test_a_broker_that_takes_connections_and_ends_each_is_tried_less_and_less_and_told_once(
+    broker: Path, caplog: pytest.LogCaptureFixture, method: str, broken: Any, told: str
+) -> None:
+    berlin, clock = Member("berlin", broker, subscribe=["*"]), VirtualClock()
+    berlin.carrier._clock = clock
+    opened: list[float] = []
+
+    class Broken(FolderTransport):
+        async def open(self, site: str, names: Sequence[str]) -> None:
+            opened.append(clock.monotonic())
+            await super().open(site, names)
+
+    async def open_and_break(self: Any, *given: Any) -> None:
+        opened.append(clock.monotonic())
+        await broken()
+
+    setattr(Broken, method, open_and_break if method == "open" else broken)
+    berlin.carrier._factory = Broken
+    await berlin.store.save_trigger_state("", "transport:transport-berlin", {"sequence": 0, "store": "x"})
+    await berlin.store.emit(SessionEvent("work:a", {}))
+    task = asyncio.ensure_future(berlin.carrier.run())
+    while len(opened) < 12:
+        if len([each for each in berlin.problems if each]) == len(opened) and clock.sleeping:  # it pauses
+            await clock.advance(0.25)
+        await asyncio.sleep(0)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert opened[-1] - opened[-2] >= LONGEST_PAUSE / 2
+    problems = [each for each in berlin.problems if each]
+    assert len(problems) >= 11 and "" not in berlin.problems[1:]
+    assert {told in each for each in problems} == {True}
+    assert len(caplog.messages) == 1 and told in caplog.messages[0]
+
+
+async def test_a_connection_that_lasts_ends_the_problem_before_it(broker: Path) -> None:
+    berlin, clock = Member("berlin", broker), VirtualClock()
+    berlin.carrier._clock = clock
+    away = broker.rename(broker.with_name("away"))
+    task = asyncio.ensure_future(berlin.carrier.run())
+    for _ in range(20):
+        await clock.until_sleeping()
+        await clock.advance(LONGEST_PAUSE)
+    away.rename(broker)
+    while "" not in berlin.problems:
+        await asyncio.sleep(0.001)
+        await clock.advance(LONGEST_PAUSE if clock.sleeping else 0)
+    broker.rename(away)
+    failures = len(berlin.problems)
+    while len(berlin.problems) == failures:
+        await asyncio.sleep(0.001)
+    away.rename(broker)
+    await clock.until_sleeping()
+    await clock.advance(0.5 + carrying_module.STEADY)  # at most: the pauses have begun anew
+    assert berlin.problems[-1] == ""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_a_refusal_of_what_was_never_published_is_told(broker: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Odd(FolderTransport):
+        async def publish(self, messages: Sequence[Message]) -> Mapping[str, str]:
+            return {"unknown": "why"}
+
+    berlin = Member("berlin", broker)
+    berlin.carrier._factory = Odd
+    async with carrying(berlin):
+        await berlin.router.emit("work:a", {})
+        while not caplog.messages:
+            await asyncio.sleep(0.002)
+    assert caplog.messages == ["transport-berlin: publish refuses 'unknown', which it was not given"]
+    assert [each for each in await berlin.store.events() if each.name == SET_ASIDE] == []
 
 
 async def test_two_stores_with_one_site_name_are_told_so(broker: Path) -> None:
