@@ -86,8 +86,7 @@ class AttemptEnd:
             await forget_worktree(self.delivery)
         facts = {"outcome": outcome, "emitted": stored, "worktree": describe_worktree(spawn.metadata)}
         self.engine.notify("completed", self.background, delivery=self.delivery, **facts)
-        await self.engine.plugins.after_spawn(outcome)
-        await self.engine.plugins.after_trigger(replace(self.delivery, state="done"))
+        await self._tell_plugins(replace(self.delivery, state="done"), outcome)
 
     async def interrupt(self, spawn: Spawn, outcome: SpawnOutcome) -> None:
         """Put the delivery back in its place for the next start. An interruption is no attempt that failed."""
@@ -136,7 +135,7 @@ class AttemptEnd:
             skipped = await self.engine.store.drop(self.delivery.delivery_id, reason=reason)
             self.engine.refuse(self.background, self.delivery.event, reason, self.delivery.trigger)
             await forget_worktree(self.delivery)
-            await self.engine.plugins.after_trigger(skipped)
+            await self._tell_plugins(skipped)
             return
         soon = timedelta(seconds=self.engine.backoff(self.delivery.epoch, base=1.0, cap=LONGEST_PAUSE))
         self.background.postponed.add(self.delivery.delivery_id)
@@ -251,7 +250,7 @@ class AttemptEnd:
         skipped = await self.engine.store.drop(self.delivery.delivery_id, reason=reason)
         kind: ActivityKind = "skipped" if cancelled is None else "cancelled"
         self.engine.notify(kind, self.background, delivery=self.delivery, reason=reason)
-        await self.engine.plugins.after_trigger(skipped)
+        await self._tell_plugins(skipped)
 
     async def give_up(
         self,
@@ -263,7 +262,15 @@ class AttemptEnd:
         await self._set_aside(reason, spawn, outcome, "failed")
         self.background.given_up += 1
         self.engine.notify("dead", self.background, delivery=self.delivery, reason=reason)
-        await self.engine.plugins.after_trigger(replace(self.delivery, state="dead", reason=reason))
+        await self._tell_plugins(replace(self.delivery, state="dead", reason=reason))
+
+    async def _tell_plugins(self, ended: Delivery, outcome: SpawnOutcome | None = None) -> None:
+        """Tell of an end that is stored: the claim is over, and no renewal cuts the plugins off."""
+        if (running := self.background.running.get(ended.delivery_id)) is not None:
+            running.is_stored = True
+        if outcome is not None:
+            await self.engine.plugins.after_spawn(outcome)
+        await self.engine.plugins.after_trigger(ended)
 
     async def _set_aside(self, reason: str, spawn: Spawn | None, outcome: SpawnOutcome | None, status: Status) -> None:
         worktree = await give_up_worktree(self.delivery, spawn)

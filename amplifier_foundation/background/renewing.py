@@ -69,8 +69,9 @@ class Renewing:
             except Exception as error:
                 # A claim that has ended meanwhile cannot be renewed; the next one goes on.
                 if self._running is running and not running.task.done():
-                    running.lost = error
-                    running.task.cancel()
+                    if not running.is_stored:
+                        running.lost = error
+                        running.task.cancel()
                     return
 
     async def _renew(self, running: Running) -> None:

@@ -113,6 +113,8 @@ class Running:
     """The session of the attempt, once it is prepared."""
     is_over: bool = False
     """Whether the session has ended, and its end is being stored."""
+    is_stored: bool = False
+    """Whether the end of the delivery is stored: the claim is over, and what follows needs none."""
     hung: bool = False
     """Whether nobody has tried to renew the claim since its last renewal: true at its end if this process hung."""
     lost: Exception | None = None

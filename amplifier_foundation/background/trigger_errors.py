@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from .state import BackgroundSessionState, Engine
 
 
+def place_of(background: BackgroundSessionState, trigger: str) -> str:
+    """Return where its bundle declares a trigger, as `FILE:LINE:COLUMN: `, '' for one declared by a program."""
+    bundle, number = background.declared_in, [*background.declared].index(trigger)
+    place = bundle.places.get(("background_sessions", background.config.name, str(number))) if bundle else None
+    return f"{place}: " if place is not None else ""
+
+
 async def emit_trigger_error(
     engine: Engine, background: BackgroundSessionState, error: dict[str, str], next_try: datetime | None
 ) -> None:

@@ -23,7 +23,7 @@ from ..sessions.documents import find_documents
 from .accepting import accept
 from .keys import key_on_host
 from .tasks import first_cause, run_apart
-from .trigger_errors import emit_trigger_error
+from .trigger_errors import emit_trigger_error, place_of
 from .trigger_making import call_method, is_local, make_trigger, open_stream, stop_trigger, take_over_state, url_of
 from .yielded import check_event, require_json
 
@@ -71,6 +71,7 @@ class Watch:
     _has_worked: bool = False
     _is_waiting_for_store: bool = False
     _is_held: bool = False
+    _is_accepting: bool = False
     _trigger: TriggerSource | None = None
     _prepared: TriggerSource | None = None
     _stopping: TriggerSource | None = None
@@ -141,11 +142,9 @@ class Watch:
     def _report(self, run: object, problem: str | None) -> None:
         """Show the trigger's own problem, beside its failures: being ready does not end it."""
         component = f"{self.name} itself"
-        if run is not self._run:
-            return
-        if problem:
+        if run is self._run and problem:
             self.engine.report_problem(self.background, component, "degraded", problem)
-        else:
+        elif run is self._run:
             self.engine.clear_problem(self.background, component)
 
     async def run(self) -> None:
@@ -195,7 +194,7 @@ class Watch:
     def _forget_trigger(self, run: object) -> None:
         if run is self._run:
             self._report(run, None)
-            self._trigger, self._is_ready = None, False
+            self._trigger, self._is_ready, self._is_accepting = None, False, False
 
     async def _watch(self, run: object) -> None:
         trigger = self._prepared if self._prepared is not None else await self._make_trigger()
@@ -225,10 +224,12 @@ class Watch:
             while True:
                 self._require_current(run)
                 check_event(self.declared.module, event, stream)
+                self._is_accepting = True  # a plugin may take its time to let it through
                 try:
                     if not await self._take_place(event, group):
                         return
                     await accept(self.engine, self.background, self.name, event, self._leadership, local=self._is_local)
+                    self._is_accepting = False
                 except TypeError:
                     require_json(event, stream)
                     raise
@@ -237,6 +238,7 @@ class Watch:
                         raise
                     if not self._is_waiting_for_store and not isinstance(error, QueueFull):
                         group.create_task(self._wait_for_store(str(error)))
+                    self._is_accepting = False
                     event = await stream.athrow(error)  # this takes until the next event
                 else:
                     if self._is_ending:
@@ -312,7 +314,7 @@ class Watch:
         if self._leadership is not None and self._leadership.lease is None:
             return True
         caught_up = getattr(self._trigger, "caught_up", None)
-        return self._is_ready and not self._is_held and (caught_up is None or bool(caught_up()))
+        return self._is_ready and not (self._is_held or self._is_accepting) and (caught_up is None or bool(caught_up()))
 
     @property
     def knows_when_caught_up(self) -> bool:
@@ -358,7 +360,7 @@ class Watch:
         restarts = config.restart_on_failure and config.max_restarts > 0 and not is_mistake
         pause = self.engine.backoff(failures, base=0.5, cap=LONGEST_PAUSE) if restarts else 0.0
         next_try = self.engine.clock.now() + timedelta(seconds=pause) if restarts else None
-        reason = text if restarts else f"{self._place()}{text}"
+        reason = text if restarts else f"{place_of(self.background, self.name)}{text}"
         status: BackgroundStatus = "degraded" if restarts else "failed"
         self.engine.report_problem(self.background, self.name, status, reason, next_try)
         module = self.declared.module
@@ -373,13 +375,6 @@ class Watch:
             self.background.restart_count += 1
             await sleep_until(self.engine.clock, next_try)
         return restarts
-
-    def _place(self) -> str:
-        """Return where its bundle declares the trigger, as `FILE:LINE:COLUMN: `, '' for one declared by a program."""
-        bundle = self.background.declared_in
-        number = [*self.background.declared].index(self.name)
-        place = bundle.places.get(("background_sessions", self.background.config.name, str(number))) if bundle else None
-        return f"{place}: " if place is not None else ""
 
     async def _wait_for_store(self, problem: str) -> None:
         """Return when the store can be written again."""

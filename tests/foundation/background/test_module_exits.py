@@ -1,12 +1,16 @@
-"""A module that exits, or raises CancelledError, ends neither the process nor the attempts at its event."""
+"""A module that exits or raises CancelledError, or a hook that waits, ends neither the process nor its event."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from amplifier_core import Plugins, hookimpl
+from amplifier_core.cancellation import as_failure
 
 from .bench import FedTrigger
 
@@ -24,6 +28,8 @@ class Ending:
     async def complete(self, request, **kwargs):
         if self.how == "exit":
             sys.exit(3)
+        if self.how == "interrupt":
+            raise KeyboardInterrupt
         waiting = asyncio.ensure_future(asyncio.Event().wait())
         waiting.cancel()
         await waiting
@@ -31,7 +37,8 @@ class Ending:
 async def mount(coordinator, config):
     await coordinator.mount("providers", Ending(config["how"]))
 """
-TOLD = {"exit": "called exit(3)", "cancel": "raised CancelledError"}
+TOLD = {"exit": "called exit(3)", "cancel": "raised CancelledError", "interrupt": "raised KeyboardInterrupt"}
+RAISED = {"exit": SystemExit(3), "cancel": asyncio.CancelledError(), "interrupt": KeyboardInterrupt()}
 
 
 @pytest.mark.parametrize("how", TOLD)
@@ -89,3 +96,112 @@ async def test_a_trigger_that_does_is_started_again(
         await bench.holds(lambda: len(runs) == 2, step=1.0)
         bench.trigger.feed(1)
         await bench.until("completed")
+
+
+@pytest.mark.parametrize("how", TOLD)
+async def test_a_plugin_that_does_before_a_session_is_a_failed_attempt(
+    open_bench: OpenBench, flaky: Any, plugins: Plugins, how: str
+) -> None:
+    class Ending:
+        @hookimpl
+        async def amplifier_before_spawn(self, request: Any) -> None:
+            raise RAISED[how]
+
+    plugins.register(Ending(), "ending")
+    async with open_bench(providers=flaky("fine")) as bench:
+        await bench.start(max_attempts=2)
+        bench.trigger.feed(1)
+        await bench.until("dead", step=1.0)
+        (dead,) = await bench.deliveries()
+        told = dead.reason.startswith("plugin 'ending' failed in amplifier_before_spawn: ")
+        assert (dead.attempts, told, TOLD[how] in dead.reason) == (2, True, True)
+
+
+@pytest.mark.parametrize("how", TOLD)
+async def test_a_plugin_that_does_afterwards_is_named_and_the_other_events_are_handled(
+    open_bench: OpenBench, flaky: Any, plugins: Plugins, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Ending:
+        @hookimpl
+        async def amplifier_after_spawn(self, result: Any) -> None:
+            raise RAISED[how]
+
+        @hookimpl
+        async def amplifier_after_trigger(self, delivery: Any) -> None:
+            raise RAISED[how]
+
+    plugins.register(Ending(), "ending")
+    async with open_bench(providers=flaky("fine")) as bench:
+        await bench.start()
+        for number in range(2):
+            bench.trigger.feed(number)
+        await bench.until("completed", count=2)
+        await bench.holds(lambda: len(caplog.messages) == 4)
+    hooks = ["amplifier_after_spawn", "amplifier_after_trigger"] * 2
+    for told, hook in zip(caplog.messages, hooks, strict=True):
+        assert told.startswith(f"plugin 'ending' failed in {hook}: ") and TOLD[how] in told
+
+
+async def test_an_observer_that_cancels_itself_has_failed(open_bench: OpenBench, flaky: Any) -> None:
+    def observe(activity: Any) -> None:
+        raise asyncio.CancelledError
+
+    async with open_bench(providers=flaky("fine")) as bench:
+        bench.manager._engine.observers.insert(0, observe)
+        await bench.start()
+        bench.trigger.feed(1)
+        await bench.until("completed")
+
+
+async def test_a_plugin_may_take_longer_over_a_handled_event_than_a_claim_lasts(
+    open_bench: OpenBench, flaky: Any, plugins: Plugins
+) -> None:
+    go, told = asyncio.Event(), list[str]()
+
+    class Slow:
+        @hookimpl
+        async def amplifier_after_trigger(self, delivery: Any) -> None:
+            await go.wait()
+            told.append(delivery.state)
+
+    plugins.register(Slow(), "slow")
+    async with open_bench(providers=flaky("fine")) as bench:
+        bench.manager._engine.lease = 60.0
+        await bench.start()
+        for number in range(2):
+            bench.trigger.feed(number)
+            await bench.until("completed", count=number + 1)
+            await bench.clock.advance(3 * bench.manager._engine.lease)
+            assert len(told) == number
+            go.set()
+            await bench.holds(lambda number=number: len(told) == number + 1)
+            go.clear()
+    assert told == ["done", "done"]
+
+
+async def test_a_trigger_is_not_caught_up_while_a_plugin_thinks_about_its_event(
+    open_bench: OpenBench, flaky: Any, plugins: Plugins
+) -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    class Slow:
+        @hookimpl
+        async def amplifier_before_trigger(self, event: Any) -> None:
+            asked.set()
+            await go.wait()
+
+    plugins.register(Slow(), "slow")
+    async with open_bench(providers=flaky("fine")) as bench:
+        await bench.start()
+        assert await bench.manager.is_idle(caught_up=True)
+        bench.trigger.feed(1)
+        await asked.wait()
+        assert not await bench.manager.is_idle(caught_up=True)
+        go.set()
+        await bench.until("completed")
+        await bench.holds(lambda: not bench.manager._sessions[next(iter(bench.manager._sessions))].running)
+        assert await bench.manager.is_idle(caught_up=True)
+
+
+def test_a_cancellation_without_an_event_loop_is_the_modules_own() -> None:
+    assert "raised CancelledError" in str(as_failure(asyncio.CancelledError()))
