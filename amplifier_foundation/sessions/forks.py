@@ -70,8 +70,14 @@ async def fork_stored(
     that point are left out (`remove`), recorded as interrupted (`complete`) or refused (`error`). The prompt of a turn
     that runs, or waits for a person, is left out until something settled follows it: the source answers it, and its
     fork would do that a second time. Raises `PointNotFound` for a point outside the history, `SessionConflict` for
-    refused calls, `ForkRefused`, and `ValueError` for unknown `orphans`.
+    refused calls, `ForkRefused`, `ValueError` for unknown `orphans`, and `TypeError` for an id in place of a record and
+    for a point that is no number.
     """
+    if isinstance(source, str):
+        raise TypeError(f"source: give the record of a session, not its id: await store.get({source!r})")
+    for key, point in (("turn", turn), ("message", message)):
+        if point is not None and (isinstance(point, bool) or not isinstance(point, int)):
+            raise TypeError(f"{key}: must be a whole number, not {point!r}")
     place = await fork_place(store, source, turn=turn, message=message, orphans=orphans)
     return await fork_there(store, source, place, name=name, session_id=session_id, plugins=plugins)
 

@@ -5,14 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
-from amplifier_core.errors import InvalidSessionId, SessionConflict, SessionExists, SessionNotFound
+from amplifier_core.cancellation import own_failure
+from amplifier_core.errors import (
+    AmplifierError,
+    InvalidSessionId,
+    SessionConflict,
+    SessionExists,
+    SessionNotFound,
+    StoreError,
+    StoreUnavailable,
+)
 from amplifier_core.ids import validate_session_id
+from amplifier_core.raised import describe_raised
 from amplifier_core.storage import Finding, SessionRecord, SessionStorage, SessionStore, check_changes
 
 if TYPE_CHECKING:
@@ -185,7 +196,7 @@ class SessionStorageAdapter:
 
     def _delete(self, session_id: str) -> None:
         self._load(session_id)
-        self.storage.save(session_id, [], {"session_id": session_id, _DELETED: True})
+        self._call("save", session_id, [], {"session_id": session_id, _DELETED: True})
         self._known.pop(session_id, None)
 
     def _examine(self, session_id: str) -> list[Finding]:
@@ -212,7 +223,9 @@ class SessionStorageAdapter:
 
     def _all(self, asked: str = "") -> list[SessionRecord]:
         """Return the records of the known and the listed sessions, and of the one `asked` for."""
-        listed = list(getattr(self.storage, "list_sessions")()) if self._lists else []  # noqa: B009 - not in the contract
+        listed = self._call("list_sessions") if self._lists else []
+        if not isinstance(listed, Iterable):
+            raise StoreError(self._name, f"its list_sessions must return ids, not {type(listed).__name__}")
         ids = dict.fromkeys([*self._known, *listed, asked])
         return [self._load(session_id)[1] for session_id in ids if self._is_there(session_id)]
 
@@ -226,9 +239,10 @@ class SessionStorageAdapter:
     def _load(self, session_id: str) -> tuple[list[Message], SessionRecord, dict[str, Any]]:
         """Return the messages, the record, and the storage's own members of the metadata."""
         try:
-            messages, metadata = _copy(self.storage.load(session_id))
+            loaded = self._call("load", session_id, absent=(LookupError, FileNotFoundError))
         except (LookupError, FileNotFoundError):
             raise SessionNotFound(session_id) from None
+        messages, metadata = self._check_loaded(session_id, _copy(loaded))
         if metadata.get(_DELETED):
             raise SessionNotFound(session_id)
         self._known[session_id] = None
@@ -243,7 +257,34 @@ class SessionStorageAdapter:
         metadata = {**besides, **{name: getattr(record, name) for name in _FIELDS}, "message_count": len(messages)}
         metadata |= {name: metadata[name].astimezone(UTC).isoformat() for name in _TIMES}
         metadata[_BUNDLE_NAME] = record.bundle
-        self.storage.save(record.session_id, _copy(messages), _copy(metadata))
+        self._call("save", record.session_id, _copy(messages), _copy(metadata))
+
+    def _check_loaded(self, session_id: str, loaded: Any) -> tuple[list[Message], dict[str, Any]]:
+        """Return what the storage has loaded. Raises `StoreError` for what is no history with its metadata."""
+        if isinstance(loaded, list) and [type(part) for part in loaded] == [list, dict]:
+            messages, metadata = loaded
+            if all(isinstance(message, dict) for message in messages):
+                return messages, metadata
+        wanted = "a list of messages, all of them dicts, and a dict of metadata"
+        raise StoreError(self._name, f"its load must return {wanted}; for session '{session_id}' it has not")
+
+    def _call(self, method: str, *given: Any, absent: tuple[type[Exception], ...] = ()) -> Any:
+        """Call the storage; what is `absent` is raised as it is.
+
+        Raises `StoreUnavailable` for its `OSError`, which may be over soon, and `StoreError` for another failure.
+        """
+        try:
+            return getattr(self.storage, method)(*given)
+        except BaseException as raised:
+            error = own_failure(raised)
+            if isinstance(error, (AmplifierError, *absent)) and error is raised:
+                raise
+            kind = StoreUnavailable if isinstance(error, OSError) else StoreError
+            raise kind(self._name, f"its {method} failed: {describe_raised(error, self.storage)}") from error
+
+    @property
+    def _name(self) -> str:
+        return f"{type(self.storage).__module__}.{type(self.storage).__qualname__}"
 
 
 def _copy(value: Any) -> Any:

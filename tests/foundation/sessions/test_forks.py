@@ -77,6 +77,22 @@ async def test_a_fork_at_a_turn_ends_with_its_answer(number: int, at: int, store
     assert (await store.read(fork.session_id))[-1]["content"] == f"answer {number}"
 
 
+@pytest.mark.parametrize(
+    ("source", "point", "told"),
+    [
+        ("s", {}, r"^source: give the record of a session, not its id: await store.get\('s'\)$"),
+        (None, {"turn": "1"}, "^turn: must be a whole number, not '1'$"),
+        (None, {"message": True}, "^message: must be a whole number, not True$"),
+    ],
+)
+async def test_an_id_in_place_of_a_record_and_a_point_that_is_no_number_are_refused_with_the_remedy(
+    store: DurableStore, source: Any, point: dict[str, Any], told: str
+) -> None:
+    source = source or await store.create(SessionRecord("s"))
+    with pytest.raises(TypeError, match=told):
+        await fork_stored(store, source, **point)
+
+
 async def test_a_turn_there_is_not_is_named_with_those_there_are(store: DurableStore) -> None:
     source = await stored(store, turn(1), 1)
     with pytest.raises(SessionError, match=r"'source' cannot be forked: Turn 2 out of range\. Valid range: 1-1"):

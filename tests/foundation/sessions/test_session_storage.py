@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from amplifier_core import AmplifierSession
-from amplifier_core.errors import SessionConflict
+from amplifier_core.errors import SessionConflict, StoreError, StoreUnavailable
 from amplifier_core.storage import SessionRecord, SessionStore
 from amplifier_core.testing import MemoryStore
 from amplifier_core.testing.store_checks import SESSION_STORE_CHECKS
@@ -52,6 +52,42 @@ def test_what_is_a_store_already_is_used_as_it_is(files: Files) -> None:
     assert as_session_store(store) is store
     adapter = as_session_store(files)
     assert isinstance(adapter, SessionStorageAdapter) and isinstance(adapter, SessionStore)
+
+
+def failing(error: BaseException) -> Callable[..., Any]:
+    def fail(*_: Any) -> Any:
+        raise error
+
+    return fail
+
+
+NO_HISTORY = "its load must return a list of messages, all of them dicts, and a dict of metadata"
+
+
+@pytest.mark.parametrize(
+    ("method", "faulty", "kind", "told"),
+    [
+        ("load", failing(RuntimeError("boom")), StoreError, "its load failed: RuntimeError: boom (FILE:"),
+        ("load", failing(SystemExit(4)), StoreError, "it called exit(4), which a module may not do"),
+        ("load", lambda session_id: None, StoreError, NO_HISTORY),
+        ("load", lambda session_id: ([5], {}), StoreError, NO_HISTORY),
+        ("load", lambda session_id: ([], None), StoreError, NO_HISTORY),
+        ("save", failing(OSError(28, "No space left")), StoreUnavailable, "its save failed: OSError: [Errno 28] No"),
+        ("list_sessions", lambda: None, StoreError, "its list_sessions must return ids, not NoneType"),
+        ("list_sessions", failing(RuntimeError("boom")), StoreError, "its list_sessions failed: RuntimeError: boom"),
+    ],
+)
+async def test_a_faulty_storage_is_named_with_its_method(
+    files: Files, method: str, faulty: Any, kind: type[Exception], told: str
+) -> None:
+    await SessionStorageAdapter(files).create(SessionRecord("s"))
+    setattr(files, method, faulty)
+    store = SessionStorageAdapter(files)
+    with pytest.raises(kind) as failure:
+        await (store.update("s", name="n") if method != "list_sessions" else store.sessions())
+    said = str(failure.value).replace(__file__, "FILE")
+    assert said.startswith(f"{__name__}.Files: ") and told in said
+    assert type(failure.value) is kind
 
 
 def test_what_is_no_storage_is_refused_with_what_it_lacks(files: Files) -> None:
