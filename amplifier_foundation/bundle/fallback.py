@@ -1,7 +1,8 @@
 """Let the next preferred provider of a session answer while one is out: overloaded, at its rate limit or out of quota.
 
 The providers stay as they are mounted. A `FallbackProvider` takes the place of the first preference, so any loop has
-it. The metadata of an answer says which provider gave it, and the event `provider:fallback` announces it.
+it. The context fits each request to the window of the provider that is asked. The metadata of an answer says which
+provider gave it, and the event `provider:fallback` announces it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.frozen import slotted
-from amplifier_core.llm_errors import LLMError, ProviderUnavailableError, QuotaExceededError, RateLimitError
+from amplifier_core.llm_errors import (
+    ContextLengthError,
+    InvalidRequestError,
+    ProviderUnavailableError,
+    QuotaExceededError,
+    RateLimitError,
+)
+from amplifier_core.message_models import make_request
 from amplifier_core.utils.secrets import redact_text
 
 from .aliases import resolve_alias
@@ -76,8 +84,8 @@ class FallbackProvider:
         return str(self._choices[0].provider.name)
 
     def get_info(self) -> Any:
-        """Describe the first choice."""
-        return self._choices[0].provider.get_info()
+        """Describe the choice that the next request is for."""
+        return self._in_order()[0].provider.get_info()
 
     def list_models(self) -> Any:
         """Return the models of the first choice, plain or awaitable."""
@@ -88,30 +96,63 @@ class FallbackProvider:
         return self._last.provider.parse_tool_calls(response)
 
     async def complete(self, request: Any, **kwargs: Any) -> Any:
-        """Return the answer of the first choice that is not out; all are asked when all are.
+        """Return the answer of the first choice that is not out; those that are out are asked when no other answers.
 
-        Raises the error of the first one that may be tried again, else the first error.
+        Raises the error of the first choice if it is not out. Otherwise raises the first error that may pass, else the
+        one of the first choice, with the other errors in its text. A loop can answer a refused length or format: this
+        error of a stand-in is raised at once, and may pass, as the first choice may be back.
         """
-        errors: list[LLMError] = []
-        now = self._now()
+        first, *others = self._in_order()
+        failed: list[tuple[Choice, Exception]] = []
         reason = "it was out before"
-        for choice in [each for each in self._choices if each.due <= now] or self._choices:
+        for choice in (first, *others):
             if choice is not self._choices[0]:
                 await self._announce(choice, reason)
+            asked = request if choice is first else await self._fit(request, first, choice)
             try:
-                response = await choice.provider.complete(await self._adapt(request, choice), **kwargs)
-            except OUTAGES as error:
-                pause = QUOTA_PAUSE if isinstance(error, QuotaExceededError) else PAUSE
-                choice.due = self._now() + (error.retry_after or pause)
-                reason = redact_text(f"{type(error).__name__}: {error}")
-                errors.append(error)
+                response = await choice.provider.complete(await self._adapt(asked, choice), **kwargs)
+            except Exception as error:
+                if isinstance(error, OUTAGES):
+                    pause = QUOTA_PAUSE if isinstance(error, QuotaExceededError) else PAUSE
+                    choice.due = self._now() + (error.retry_after or pause)
+                    reason = redact_text(f"{type(error).__name__}: {error}")
+                elif choice is self._choices[0]:
+                    raise
+                elif isinstance(error, ContextLengthError) or (
+                    isinstance(error, InvalidRequestError) and request.response_format is not None
+                ):
+                    error.retryable = True
+                    raise _tell_others(error, failed) from None
+                failed.append((choice, error))
                 continue
             self._last, choice.due = choice, 0.0
             if choice is not self._choices[0]:
                 with suppress(AttributeError, ValueError):  # a response of another make may refuse it
                     response.metadata = {**(response.metadata or {}), METADATA: self._describe(choice, reason)}
             return response
-        raise next((error for error in errors if error.retryable), errors[0])
+        failed.sort(key=lambda each: self._choices.index(each[0]))
+        errors = [error for _, error in failed]
+        raise _tell_others(next((each for each in errors if getattr(each, "retryable", False)), errors[0]), failed)
+
+    def _in_order(self) -> list[Choice]:
+        """Return the choices as they are asked: those that are out come last."""
+        now = self._now()
+        return sorted(self._choices, key=lambda each: each.due > now)
+
+    async def _fit(self, request: Any, first: Choice, choice: Choice) -> Any:
+        """Return the request for `first` with what the context chooses for the window of another choice.
+
+        What a loop has added at the end stays. A request with other messages than those of the context stays as it is.
+        """
+        context = self._coordinator.get("context")
+        if context is None:
+            return request
+        given = [each["role"] for each in await context.get_messages_for_request(provider=first.provider)]
+        messages = make_request(await context.get_messages_for_request(provider=choice.provider), None).messages
+        if not (given and messages) or given != [each.role for each in request.messages[: len(given)]]:
+            return request
+        # The last message of the context may have the addition of a hook.
+        return request.model_copy(update={"messages": [*messages[:-1], *request.messages[len(given) - 1 :]]})
 
     async def _adapt(self, request: Any, choice: Choice) -> Any:
         """Return the request with the preferred model; the first choice has it in its configuration."""
@@ -128,3 +169,11 @@ class FallbackProvider:
 
     async def _announce(self, choice: Choice, reason: str) -> None:
         await self._coordinator.hooks.emit(EVENT, self._describe(choice, reason))
+
+
+def _tell_others(raised: Exception, failed: list[tuple[Choice, Exception]]) -> Exception:
+    """Return an error with the others in its text."""
+    others = [f"{choice.name}: {error}" for choice, error in failed if error is not raised]
+    if others:
+        raised.args = (redact_text(f"{raised} ({'; '.join(others)})"), *raised.args[1:])
+    return raised

@@ -51,8 +51,8 @@ class SimpleContextManager:
         self._is_shared = shared is not None
         self._system_prompt: Callable[[], Awaitable[str]] | None = None
         self._ledger = Ledger(self.transcript)
-        self._window: tuple[Any, int | None] = (None, None)
-        """The last provider, and its limit in tokens."""
+        self._window: tuple[str, int | None] = ("", None)
+        """The model of the last request, and its limit in tokens: a provider may change both."""
         self._cut: tuple[int | None, Cut] | None = None
         """The budget of the last cut, and the cut."""
         self._scale = 1.0
@@ -115,10 +115,11 @@ class SimpleContextManager:
         `context:post_compact`; `tokens_before` counts the messages read: more than the threshold, at most all.
         """
         prompt = await self._system_prompt() if self._system_prompt is not None else ""
-        if self._window[0] is not provider:
-            self._window = (provider, read_window(provider))
+        window = read_window(provider)
+        if self._window != window:
+            self._window = window
             self._scale, self._most, self._refused, self._before, self._recalls = 1.0, inf, inf, None, True
-        budget = token_budget or self.max_tokens or self._window[1]
+        budget = token_budget or self.max_tokens or window[1]
         self._sent = 0
         if self._recalls:
             self._recall(budget, len(prompt) // 4)
@@ -176,7 +177,7 @@ class SimpleContextManager:
         known = recall(self.transcript, ledger, ledger.opening if budget is None else ledger.start)
         if known.cut is not None and self._cut is None:
             self._cut = (known.budget, known.cut)
-        if known.most < self._most and known.budget == budget and known.model == read_model(self._window[0]):
+        if known.most < self._most and known.budget == budget and known.model == self._window[0]:
             self._listen()
             self._most = known.most
         if known.answer is not None and (known.cut is not None or is_whole):
@@ -214,8 +215,7 @@ class SimpleContextManager:
 
     def _note_cut(self) -> None:
         """Have the next message keep the cut."""
-        model = read_model(self._window[0])
-        self._fresh_cut = describe_cut(self._cut[1], self._cut[0], self._most, model) if self._cut else None
+        self._fresh_cut = describe_cut(self._cut[1], self._cut[0], self._most, self._window[0]) if self._cut else None
 
     async def _announce_cut(self, cut: Cut, budget: int | None) -> None:
         if self._coordinator is None:
@@ -250,24 +250,19 @@ def _now() -> str:
     return f"{text}.{now[-9:-3]}+00:00"
 
 
-def read_model(provider: Any) -> str:
-    """Return the id of a provider and the name of its model, '' if it has none."""
-    about, defaults = _ask_info(provider)
-    return f"{getattr(about, 'id', '')}/{defaults.get('model')}" if about is not None else ""
+def read_window(provider: Any) -> tuple[str, int | None]:
+    """Return a provider's id with its model, and its context window less the room for its answer (at most half).
 
-
-def _ask_info(provider: Any) -> tuple[Any, dict[str, Any]]:
-    """Return what a provider says of itself, None if nothing, and the defaults in it."""
+    They are '' and None where the provider does not say.
+    """
     info = getattr(provider, "get_info", None)
     about = info() if callable(info) else None
+    if about is None:
+        return "", None
     defaults = getattr(about, "defaults", None)
-    return about, defaults if isinstance(defaults, dict) else {}
-
-
-def read_window(provider: Any) -> int | None:
-    """Return a provider's context window less the room for its answer (at most half), in tokens; None if unknown."""
-    _, defaults = _ask_info(provider)
+    defaults = defaults if isinstance(defaults, dict) else {}
+    model = f"{getattr(about, 'id', '')}/{defaults.get('model')}"
     window, answer = defaults.get("context_window"), defaults.get("max_output_tokens")
     if not isinstance(window, int) or window < 1:
-        return None
-    return window - min(answer, window // 2) if isinstance(answer, int) else window
+        return model, None
+    return model, window - min(answer, window // 2) if isinstance(answer, int) else window

@@ -371,6 +371,20 @@ async def test_a_refusal_says_nothing_of_another_model_or_window(before: Named, 
     assert len(await second.get_messages_for_request(provider=before)) < len(context.transcript)
 
 
+async def test_a_provider_may_stand_for_one_model_and_then_for_another() -> None:
+    context = await Mounted(Transcript()).context()
+    for _ in range(40):
+        await context.add_message(message("user"))
+    provider, large, small = Named(""), Named("large", context_window=9_000), Named("small", context_window=300)
+    lengths = []
+    for described in (large, small, small, large):
+        provider.get_info = described.get_info  # type: ignore[method-assign]
+        lengths.append(len(await context.get_messages_for_request(provider=provider)))
+        context.compact_harder()
+    whole, fitted, shorter, again = lengths
+    assert shorter < fitted < whole == again == 40
+
+
 # what the model counts
 
 

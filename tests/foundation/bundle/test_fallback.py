@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,16 @@ from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.interfaces import Provider
 from amplifier_core.llm_errors import (
     AuthenticationError,
+    ContextLengthError,
+    InvalidRequestError,
     LLMError,
     NetworkError,
+    NotFoundError,
     ProviderUnavailableError,
     QuotaExceededError,
     RateLimitError,
 )
-from amplifier_core.message_models import ChatRequest, ChatResponse, TextBlock
+from amplifier_core.message_models import ChatRequest, ChatResponse, ResponseFormatJson, TextBlock
 from amplifier_core.models import ModelInfo, ProviderInfo
 from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore
@@ -63,7 +67,7 @@ BOTH = "provider_preferences: [{provider: two, model: strong}, {provider: one, m
 class Service:
     """A provider that fails as the test says, and answers otherwise."""
 
-    def __init__(self, name: str, *errors: LLMError) -> None:
+    def __init__(self, name: str, *errors: Exception) -> None:
         self.name = name
         self.errors = list(errors)
         self.asked: list[str | None] = []
@@ -98,8 +102,8 @@ class Bench:
     async def _hear(self, event: str, data: dict[str, Any]) -> None:
         self.events.append({name: data[name] for name in ("from", "provider", "reason")})
 
-    async def ask(self) -> ChatResponse:
-        response: ChatResponse = await self.provider.complete(ChatRequest(messages=[]))
+    async def ask(self, **parts: Any) -> ChatResponse:
+        response: ChatResponse = await self.provider.complete(ChatRequest(messages=[], **parts))
         return response
 
 
@@ -152,6 +156,56 @@ async def test_when_all_are_out_the_error_that_may_pass_is_raised_and_all_are_as
         with pytest.raises(ProviderUnavailableError, match="busy"):
             await bench.ask()
     assert (len(one.asked), len(two.asked)) == (2, 2)
+
+
+@pytest.mark.parametrize("error", [NotFoundError("404: no such model"), ValueError("odd")])
+async def test_the_outage_counts_when_a_stand_in_cannot_answer(error: Exception) -> None:
+    one, two = Service("one", *(RateLimitError("busy", retry_after=9) for _ in range(2))), Service("two", error, error)
+    bench = Bench(one, two)
+    for _ in range(2):  # the first one is asked again, as no other answers
+        with pytest.raises(RateLimitError) as raised:
+            await bench.ask()
+        assert (str(raised.value), raised.value.retry_after) == (f"busy (two: {error})", 9)
+        assert raised.value.__cause__ is None
+    assert (await bench.ask()).content[0].text == "two"
+    assert (len(one.asked), len(two.asked)) == (2, 3)
+
+
+async def test_a_stand_in_that_cannot_answer_leaves_it_to_the_next_and_to_the_first() -> None:
+    services = Service("one", RateLimitError("busy")), Service("two", *[NotFoundError("404")] * 2), Service("three")
+    bench = Bench(*services)
+    assert (await bench.ask()).content[0].text == "three"
+    services[2].errors.append(RateLimitError("busy, too"))
+    assert (await bench.ask()).content[0].text == "one"
+
+
+@pytest.mark.parametrize(
+    ("error", "parts"),
+    [
+        (ContextLengthError("long"), {}),
+        (InvalidRequestError("no formats"), {"response_format": ResponseFormatJson()}),
+    ],
+)
+async def test_a_refusal_by_a_stand_in_that_the_loop_can_answer_is_raised_and_may_pass(
+    error: LLMError, parts: dict[str, Any]
+) -> None:
+    one, two = Service("one", RateLimitError("busy")), Service("two", error)
+    with pytest.raises(type(error)) as raised:
+        await Bench(one, two).ask(**parts)
+    assert (str(raised.value), raised.value.retryable) == (f"{error.args[0]}", True)
+    assert str(raised.value).endswith("(one: busy)")
+    refused = type(error)("no")
+    with pytest.raises(type(error)):
+        await Bench(Service("one", refused), Service("two")).ask(**parts)
+    assert not refused.retryable
+
+
+async def test_it_describes_the_one_that_is_asked_next() -> None:
+    bench = Bench(Service("one", RateLimitError("busy", retry_after=9)), Service("two"))
+    await bench.ask()
+    assert bench.provider.get_info().id == "two"
+    bench.seconds = 9
+    assert bench.provider.get_info().id == "one"
 
 
 def test_it_is_a_provider_and_the_first_one_in_all_else() -> None:
@@ -237,6 +291,89 @@ async def test_an_agent_has_preferences_of_its_own_and_a_call_may_have_others(
     record = await store.get(made["session_id"])
     resumed = await converse(await load_bundle(str(path)), "again", store, plugins, resume=record)
     assert resumed.output == "one small-1"
+
+
+# windows
+
+
+READER = """
+import json
+from pathlib import Path
+from amplifier_core import ChatResponse, ProviderInfo, TextBlock
+from amplifier_core.llm_errors import ContextLengthError, ProviderUnavailableError
+
+class Reader:
+    def __init__(self, name, window, reads):
+        self.name, self.window, self.reads = name, window, reads
+    def get_info(self):
+        limits = {"model": self.name, "context_window": self.window}
+        return ProviderInfo(id=self.name, display_name=self.name, defaults=limits)
+    async def list_models(self): return []
+    def parse_tool_calls(self, response): return []
+    async def complete(self, request, **kwargs):
+        if Path(__file__).with_name(f"{self.name}.out").exists():
+            raise ProviderUnavailableError("529 overloaded", retry_after=30)
+        texts = [str(each.content) for each in request.messages]
+        if sum(map(len, texts)) > 4 * self.reads:
+            raise ContextLengthError("prompt is too long")
+        with Path(__file__).with_name(f"{self.name}.log").open("a") as log:
+            log.write(json.dumps(texts) + "\\n")
+        return ChatResponse(content=[TextBlock(text=self.name)])
+
+async def mount(coordinator, config):
+    for name, window, reads in (("large", 1_000_000, 1_000_000), ("small", 2_000, config["reads"])):
+        await coordinator.mount("providers", Reader(name, window, reads), name=name)
+"""
+WINDOWS = """---
+bundle: {{name: b}}
+session: {{orchestrator: {loop}, provider_preferences: [{{provider: large}}, {{provider: small}}]}}
+providers:
+  - {{module: provider-reader, source: ./reader.py, config: {{reads: {reads}}}}}
+hooks:
+  - {{module: hooks-reminder, source: ./reminder.py}}
+---
+Be brief.
+"""
+REMINDER = """
+from amplifier_core.models import HookResult
+
+async def mount(coordinator, config):
+    async def remind(event, data):
+        return HookResult(action="inject_context", context_injection="now only", ephemeral=True)
+
+    coordinator.hooks.register("provider:request", remind)
+"""
+
+
+@pytest.mark.parametrize("loop", ["loop-basic", "loop-streaming"])
+@pytest.mark.parametrize("reads", [2_000, 900])  # it reads what it says, or less
+async def test_each_request_is_fitted_to_the_window_of_the_one_that_is_asked(
+    tmp_path: Path, home: Path, store: DurableStore, plugins: Plugins, loop: str, reads: int
+) -> None:
+    (tmp_path / "reader.py").write_text(READER, encoding="utf-8")
+    (tmp_path / "reminder.py").write_text(REMINDER, encoding="utf-8")
+    (tmp_path / "bundle.md").write_text(WINDOWS.format(loop=loop, reads=reads), encoding="utf-8")
+    bundle = await load_bundle(str(tmp_path / "bundle.md"))
+
+    async def ask(record: Any, number: int) -> tuple[Any, list[str]]:
+        prompt = f"{number} " + "word " * 400
+        turn = await converse(bundle, prompt, store, plugins, resume=record, working_dir=tmp_path)
+        asked = (tmp_path / f"{turn.output}.log").read_text(encoding="utf-8").splitlines()
+        return await store.get(turn.session_id), json.loads(asked[-1])
+
+    record = None
+    for number in range(8):
+        record, _ = await ask(record, number)
+    (tmp_path / "large.out").touch()
+    for number in (8, 9):
+        record, asked = await ask(record, number)
+        assert asked[0] == "Be brief."
+        assert asked[-2].startswith(f"{number} ")
+        assert asked[-1] == "now only"
+        assert sum(map(len, asked)) < 4 * reads
+    (tmp_path / "large.out").unlink()
+    _, asked = await ask(record, 10)
+    assert [text.split()[0] for text in asked[1:-1:2]] == [str(number) for number in range(11)]
 
 
 # aliases
