@@ -195,7 +195,7 @@ class SpawnTimeout(SessionError, TimeoutError):
 
 
 class AnswerUnfinished(SessionError, RuntimeError):
-    """A model ended its answer early: `finish_reason` is `length`, `refusal`, `content_filter` or `empty`.
+    """A model ended its answer early: `finish_reason` says why, as `length`, `refusal`, `broken_off` or `empty`.
 
     `partial` is its text so far. Resumed without a prompt, the session goes on from there.
     """
@@ -205,9 +205,11 @@ class AnswerUnfinished(SessionError, RuntimeError):
         cause = {
             "length": "the answer is cut: it is as long as the model may answer (length). Allow more output in the "
             "provider's configuration, or ask for less",
+            "context_length": "the answer is cut: the context of the model is full (context_length). Limit the history",
             "refusal": "the model refused to answer (refusal). Ask in other words, or another model",
             "empty": "the model gave no answer, and its provider does not say why (empty)",
             "content_filter": "the service held the answer back (content_filter). Ask in other words",
+            "broken_off": "the service broke the answer off (broken_off). Try again",
         }.get(finish_reason, f"the answer is unfinished ({finish_reason})")
         super().__init__(session_id, f"session '{session_id}': {cause}")
 
@@ -235,11 +237,8 @@ class LimitReached(SessionError, RuntimeError):
 
     def __init__(self, session_id: str, name: str, limit: str) -> None:
         self.name, self.limit = name, limit
-        super().__init__(
-            session_id,
-            f"session '{session_id}' reached its limit of {limit}. Allow more in the bundle: 'session: {{limits: "
-            f"{{{name}: …}}}}'",
-        )
+        reached = f"session '{session_id}' reached its limit of {limit}"
+        super().__init__(session_id, f"{reached}. Allow more in the bundle: 'session: {{limits: {{{name}: …}}}}'")
 
 
 class BudgetExceeded(SessionError, RuntimeError):

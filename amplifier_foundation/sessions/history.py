@@ -20,7 +20,7 @@ INTERRUPTED = {
     "message": "The process ended while this tool ran; whether it took effect is unknown.",
 }
 
-UNFINISHED = frozenset({"interrupted", "length", "refusal", "content_filter", "empty"})
+UNFINISHED = frozenset({"interrupted", "length", "context_length", "refusal", "content_filter", "broken_off", "empty"})
 """The `finish_reason`, in an answer's metadata, of an answer that was cut or refused."""
 
 Orphans = Literal["complete", "remove", "error"]

@@ -63,6 +63,19 @@ def test_an_answer_that_was_cut_is_shown_and_told(capsys: pytest.CaptureFixture[
     assert "the answer is cut: it is as long as the model may answer (length)" in err
 
 
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("model_context_window_exceeded", "the context of the model is full (context_length). Limit the history"),
+        ("unload", "the service broke the answer off (broken_off). Try again"),
+    ],
+)
+def test_an_answer_that_its_service_broke_off_is_told(capsys: pytest.CaptureFixture[str], word: str, told: str) -> None:
+    assert invoke(["run", word]) == exits.FAILED
+    out, err = capsys.readouterr()
+    assert (out, told in err) == ("Once upon\n", True)
+
+
 @pytest.mark.parametrize("arguments", [(), ("--json",), ("--jsonl",)])
 def test_a_refusal_is_never_an_empty_success(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]) -> None:
     assert invoke(["run", *arguments, "refusal"]) == exits.FAILED

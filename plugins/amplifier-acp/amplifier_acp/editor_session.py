@@ -63,9 +63,8 @@ MODELS_WITHIN = 15.0
 SOON = 0.05
 """Seconds from the opening of a session to its further facts: the request that opened it is answered first."""
 _STOP_REASONS = {
-    "length": "max_tokens",
-    "refusal": "refusal",
-    "content_filter": "refusal",
+    **dict.fromkeys(("length", "context_length"), "max_tokens"),
+    **dict.fromkeys(("refusal", "content_filter"), "refusal"),
     "max_iterations": "max_turn_requests",
 }
 """The protocol's `stopReason` for that of an incomplete turn."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from .call_context import OpenCall
@@ -12,29 +13,52 @@ if TYPE_CHECKING:
     from amplifier_core import ChatResponse
 
 
-UNFINISHED = frozenset({"interrupted", "length", "refusal", "content_filter", "empty"})
-"""The `finish_reason` of answers that are none, or not whole."""
+logger = logging.getLogger(__name__)
+
 _SPELLINGS = {
-    "length": ("max_tokens", "max_output_tokens", "model_context_window_exceeded"),
+    "length": ("max_tokens", "max_output_tokens"),
+    "context_length": ("model_context_window_exceeded", "model_length"),
     "refusal": ("refused",),
-    "content_filter": ("content_filtered", "safety", "prohibited_content", "blocklist", "recitation", "spii"),
+    "content_filter": (
+        *("content_filtered", "safety", "prohibited_content", "blocklist", "recitation", "spii", "sensitive"),
+        *("image_safety", "image_prohibited_content", "image_recitation", "model_armor", "guardrail_intervened"),
+    ),
+    "broken_off": (
+        *("error", "failed", "abort", "aborted", "cancelled", "canceled", "timeout", "incomplete"),
+        *("network_error", "insufficient_system_resource"),  # GLM, DeepSeek
+        *("other", "language", "too_many_tool_calls", "missing_thought_signature", "no_image", "image_other"),  # Gemini
+        "pause_turn",  # Anthropic
+        *("load", "unload"),  # Ollama
+    ),
 }
+"""The words of services, in small letters, for an answer that is none, or not whole."""
 _REASONS = {name: name for name in _SPELLINGS} | {each: name for name, known in _SPELLINGS.items() for each in known}
+UNFINISHED = frozenset({"interrupted", "empty", *_SPELLINGS})
+"""The `finish_reason` of answers that are none, or not whole."""
+_ENDS = frozenset({"stop", "end_turn", "stop_sequence", "end", "eos", "eos_token", "complete", "completed", "finished"})
+_WHOLE = _ENDS | {"", "tool_calls", "tool_use", "function_call"}
+"""The words for a whole answer; some services also say one for calls where there is none."""
 
 
-def unfinished_reason(response: ChatResponse, text: str) -> str:
+def unfinished_reason(response: ChatResponse, text: str, *, may_be_silent: bool) -> str:
     """Return why an answer with this text is not whole; "" for a whole one.
 
-    `length`, `refusal` and `content_filter` stand for any service's word. `empty` is an answer without a word whose
-    provider does not say why: some drop the text of a refusal.
+    The names of `_SPELLINGS` stand for any service's word. `empty` is an answer without a text: some providers drop the
+    one of a refusal. After tool calls (`may_be_silent`) a model may have nothing to add. A text with an unknown word is
+    an answer, as services invent words; a warning tells the word.
     """
-    said = response.finish_reason
+    said = response.finish_reason or ""
     for key, value in (response.metadata or {}).items():
         if key.endswith("incomplete_reason") and isinstance(value, str):  # of published providers: `openai:…`
-            said = said or value
-    if said is None:
-        return "" if text else "empty"
-    return _REASONS.get(said.lower(), "")
+            said = said or (value if value in _REASONS else "incomplete")
+    word = said.lower()
+    if word in _REASONS:
+        return _REASONS[word]
+    if not text:
+        return "" if may_be_silent and word in _ENDS else "empty"
+    if word not in _WHOLE:
+        logger.warning("an answer may not be whole: its service ended it with '%s', an unknown word", said[:50])
+    return ""
 
 
 def is_unfinished(history: Sequence[dict[str, Any]]) -> bool:

@@ -20,10 +20,17 @@ def answer(text: str, reason: str | None) -> ChatResponse:
         ("max_tokens", "length"),
         ("MAX_TOKENS", "length"),
         ("max_output_tokens", "length"),
-        ("model_context_window_exceeded", "length"),
+        ("model_context_window_exceeded", "context_length"),
         ("refusal", "refusal"),
         ("content_filter", "content_filter"),
         ("SAFETY", "content_filter"),
+        ("OTHER", "broken_off"),
+        ("LANGUAGE", "broken_off"),
+        ("MISSING_THOUGHT_SIGNATURE", "broken_off"),
+        ("incomplete", "broken_off"),
+        ("unload", "broken_off"),
+        ("pause_turn", "broken_off"),
+        ("insufficient_system_resource", "broken_off"),
     ],
 )
 async def test_an_unfinished_answer_is_told_and_kept_with_its_reason(room: Any, said: str, reason: str) -> None:
@@ -33,12 +40,22 @@ async def test_an_unfinished_answer_is_told_and_kept_with_its_reason(room: Any, 
     assert room.context.messages[-1]["metadata"] == {"finish_reason": reason}
 
 
-@pytest.mark.parametrize("said", [None, "stop", "end_turn", "tool_calls", "completed"])
-async def test_a_whole_answer_has_no_reason(room: Any, said: str | None) -> None:
+@pytest.mark.parametrize("said", [None, "", "stop", "STOP", "end_turn", "tool_calls", "completed", "eos", "end"])
+async def test_a_whole_answer_has_no_reason(room: Any, said: str | None, caplog: pytest.LogCaptureFixture) -> None:
     assert await room.run("go", answer("The end.", said)) == "The end."
     (end,) = room.data("orchestrator:complete")
     assert (end["status"], "finish_reason" in end) == ("success", False)
     assert "metadata" not in room.context.messages[-1]
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("said", ["null", "odd_word"])
+async def test_a_text_with_an_unknown_word_is_whole_and_the_word_is_told(
+    room: Any, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await room.run("go", answer("The end.", said)) == "The end."
+    assert room.data("orchestrator:complete")[0]["status"] == "success"
+    assert f"'{said}', an unknown word" in caplog.text
 
 
 async def test_a_refusal_without_a_word_leaves_the_question_open(room: Any) -> None:
@@ -48,16 +65,28 @@ async def test_a_refusal_without_a_word_leaves_the_question_open(room: Any) -> N
     assert [role for role, _ in room.history()] == ["user", "assistant"]
 
 
-async def test_an_answer_without_a_word_or_a_reason_is_empty(room: Any) -> None:
-    await room.run("go", answer("", None))
+@pytest.mark.parametrize("said", [None, "end_turn", "stop", "tool_calls", "odd_word"])
+async def test_an_answer_without_a_word_is_empty(room: Any, said: str | None) -> None:
+    await room.run("go", answer("", said))
     (end,) = room.data("orchestrator:complete")
     assert (end["status"], end["finish_reason"]) == ("incomplete", "empty")
 
 
-async def test_an_answer_without_a_word_that_ends_as_it_should_is_whole(room: Any) -> None:
-    assert await room.run("go", answer("", "end_turn")) == ""
-    (end,) = room.data("orchestrator:complete")
-    assert end["status"] == "success"
+async def test_a_model_may_have_nothing_to_add_after_its_tool_calls(room: Any) -> None:
+    room.tool("read")
+    for said, status in (("end_turn", "success"), ("tool_calls", "incomplete"), ("odd_word", "incomplete")):
+        assert await room.run("go", room.calls("read"), answer("", said)) in ("", "The model gave no answer (empty).")
+        assert room.data("orchestrator:complete")[-1]["status"] == status
+
+
+async def test_a_continued_turn_may_have_nothing_to_add_after_its_tool_calls(room: Any) -> None:
+    room.context.messages = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "tool": "read", "arguments": {}}]},
+        {"role": "tool", "tool_call_id": "1", "name": "read", "content": "done"},
+    ]
+    await room.run("", answer("", "end_turn"))
+    assert room.data("orchestrator:complete")[0]["status"] == "success"
 
 
 async def test_the_reason_of_a_published_provider_is_in_its_metadata(room: Any) -> None:
@@ -68,6 +97,9 @@ async def test_the_reason_of_a_published_provider_is_in_its_metadata(room: Any) 
     await room.run("go", cut)
     (end,) = room.data("orchestrator:complete")
     assert end["finish_reason"] == "length"
+    cut.metadata = {"openai:incomplete_reason": "odd_word"}
+    await room.run("go", cut)
+    assert room.data("orchestrator:complete")[-1]["finish_reason"] == "broken_off"
 
 
 async def test_an_answer_that_was_cut_goes_on_where_it_ends(room: Any) -> None:

@@ -36,7 +36,7 @@ FINISH_REASONS = {
     "stop_sequence": "stop",
     "tool_use": "tool_calls",
     "max_tokens": "length",
-    "model_context_window_exceeded": "length",
+    "model_context_window_exceeded": "context_length",
     "refusal": "refusal",
 }
 """The words of the kernel for those of the service; another word stays as it is."""
@@ -88,9 +88,10 @@ async def follow(
 def read_answer(message: Message, inputs: Inputs, call: Call) -> ChatResponse:
     """Return an answer in the form of the kernel.
 
-    A call that the length limit cut off is left out. Raises `InvalidToolCallError` for another one without valid JSON.
+    A call that a limit of length cut off is left out. Raises `InvalidToolCallError` for another one without valid JSON.
     """
-    reason = FINISH_REASONS.get(message.stop_reason or "", message.stop_reason or "stop")
+    said = message.stop_reason or "null"  # of a gateway
+    reason = FINISH_REASONS.get(said, said)
     content: list[Any] = []
     for index, block in enumerate(message.content):
         if block.type == "text":
@@ -100,7 +101,7 @@ def read_answer(message: Message, inputs: Inputs, call: Call) -> ChatResponse:
         elif block.type == "redacted_thinking":
             content.append(RedactedThinkingBlock(data=block.data))
         elif block.type == "tool_use":
-            is_cut = reason == "length" and block is message.content[-1]
+            is_cut = reason in ("length", "context_length") and block is message.content[-1]
             given = read_input(inputs.get(index, ""), block.name, is_cut=is_cut)
             if given is not None:
                 content.append(ToolCallBlock(id=block.id, name=block.name, input=given))

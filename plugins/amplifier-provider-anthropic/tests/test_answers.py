@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.wire import anthropic as wire
+from tests.wire.server import stream_answer
 
 STREAM = ("llm:stream_block_start", "llm:stream_block_delta", "llm:stream_block_end")
 
@@ -123,7 +124,7 @@ async def test_a_call_with_an_input_that_is_no_object_is_an_error_that_may_pass(
         ("end_turn", "stop"),
         ("stop_sequence", "stop"),
         ("max_tokens", "length"),
-        ("model_context_window_exceeded", "length"),
+        ("model_context_window_exceeded", "context_length"),
         ("refusal", "refusal"),
         ("pause_turn", "pause_turn"),
     ],
@@ -131,6 +132,11 @@ async def test_a_call_with_an_input_that_is_no_object_is_an_error_that_may_pass(
 async def test_the_reason_of_the_end_is_told_in_the_words_of_the_kernel(serve: Any, stop: Any, reason: str) -> None:
     service = await serve(wire.says("So far", stop=stop))
     assert (await service.ask()).finish_reason == reason
+
+
+async def test_an_end_without_a_reason_is_told_as_it_comes(serve: Any) -> None:
+    events = [each.replace(b'"end_turn"', b"null") for each in wire.events_of(wire.text("So far"))]
+    assert (await (await serve(stream_answer(events))).ask()).finish_reason == "null"
 
 
 async def test_a_refusal_tells_its_category(serve: Any) -> None:

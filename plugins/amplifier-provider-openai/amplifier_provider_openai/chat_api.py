@@ -202,6 +202,8 @@ class Answer:
         """Take one more piece, and pass it on."""
         self.model, self.id = chunk.model or self.model, chunk.id or self.id
         self.usage = chunk.usage or self.usage
+        if chunk.usage is not None and not chunk.choices:  # the end: some services have no word for one without a fault
+            self.reason = self.reason or "stop"
         for choice in chunk.choices[:1]:
             delta = choice.delta
             for name in _REASONING_FIELDS:

@@ -224,7 +224,7 @@ def read_answer(whole: Response, items: list[ResponseOutputItem], call: Call) ->
     reason = "stop"
     if whole.status == "incomplete":
         cause = whole.incomplete_details.reason if whole.incomplete_details else None
-        reason = _INCOMPLETE.get(cause or "", cause or "incomplete")
+        reason = _INCOMPLETE.get(cause or "", "incomplete")
     content: list[Any] = []
     for item in items:
         if item.type == "reasoning":

@@ -146,7 +146,7 @@ async def test_a_refusal_is_told_with_its_text(serve: Any, api: str) -> None:
     [
         ("responses", {"reason": "max_output_tokens"}, "length"),
         ("responses", {"reason": "content_filter"}, "content_filter"),
-        ("responses", {"reason": "max_messages"}, "max_messages"),
+        ("responses", {"reason": "max_messages"}, "incomplete"),
         ("chat", {"stop": "length"}, "length"),
         ("chat", {"stop": "content_filter"}, "content_filter"),
     ],
@@ -154,6 +154,12 @@ async def test_a_refusal_is_told_with_its_text(serve: Any, api: str) -> None:
 async def test_the_reason_of_the_end_is_told(serve: Any, api: str, ending: Any, reason: str) -> None:
     service = await serve(wire.says("So far", api=api, **ending), api=api)
     assert (await service.ask()).finish_reason == reason
+
+
+async def test_an_answer_with_an_end_and_no_reason_is_whole(serve: Any) -> None:
+    chunks = [each.replace(b'"stop"', b"null") for each in wire.chunks_of(wire.text("Good day"))]
+    response = await (await serve(stream_answer(chunks), api="chat")).ask()
+    assert (response.content[0].text, response.finish_reason) == ("Good day", "stop")
 
 
 async def test_items_of_an_answer_without_a_list_at_its_end_are_kept(serve: Any) -> None:
