@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -99,6 +100,21 @@ class Service:
     def heard(self, *names: str) -> list[dict[str, Any]]:
         """Return the data of these events, in their order."""
         return [data for event, data in self.events if event in names]
+
+
+async def ask_slowly(service: Service, answer: Answer, monkeypatch: pytest.MonkeyPatch, seconds: float) -> ChatResponse:
+    """Ask for an answer that its server holds, and let these seconds pass meanwhile, by the clock of the loop."""
+    asking = asyncio.create_task(service.ask())
+    while not service.server.requests or service.server.sent < (answer.hold_after or 0):
+        await asyncio.sleep(0.01)
+    loop = asyncio.get_running_loop()
+    now = loop.time
+    monkeypatch.setattr(loop, "time", lambda: now() + seconds)
+    for _ in range(5):
+        await asyncio.sleep(0.01)
+    assert answer.held_until is not None
+    answer.held_until.set()
+    return await asking
 
 
 def user(text: str = "Hello") -> dict[str, Any]:

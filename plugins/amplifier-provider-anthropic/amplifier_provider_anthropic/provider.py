@@ -8,6 +8,7 @@ from amplifier_core.models import ConfigField, ProviderInfo
 from amplifier_providers.call_ids import plain_id
 from amplifier_providers.provider import SDKProvider
 from amplifier_providers.redirects import refuse_redirect
+from amplifier_providers.silence import hear_bytes
 from amplifier_providers.tls import make_transport
 
 from .config import KEY_VARIABLE
@@ -108,8 +109,14 @@ class AnthropicProvider(SDKProvider["AsyncAnthropic"]):
 
     async def stream(self, client: AsyncAnthropic, call: Call, blocks: BlockStream) -> ChatResponse:
         """Ask once. Leaving closes the connection, however it happens."""
-        async with self.limit_silence(within=False) as hear, client.messages.stream(**call.body) as stream:
-            message, inputs = await follow(stream, blocks, hear)
+        import anthropic
+
+        waiting = anthropic.Timeout(None, connect=self._settings.connect_timeout)
+        async with (
+            self.limit_silence(within=False) as hear,
+            await client.messages.create(**call.body, stream=True, timeout=waiting) as events,
+        ):
+            message, inputs = await follow(events, blocks, hear)
         return read_answer(message, inputs, call)
 
 
@@ -118,6 +125,6 @@ def _build_client(key: str, address: str | None, idle_timeout: float, connect_ti
 
     timeout = anthropic.Timeout(idle_timeout, connect=connect_timeout)
     http = anthropic.DefaultAsyncHttpxClient(
-        **make_transport("httpx2"), timeout=timeout, event_hooks={"response": [refuse_redirect]}
+        **make_transport("httpx2"), timeout=timeout, event_hooks={"response": [refuse_redirect, hear_bytes]}
     )
     return anthropic.AsyncAnthropic(api_key=key, base_url=address, max_retries=0, timeout=timeout, http_client=http)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_core.llm_errors import StreamError
 from amplifier_core.message_models import (
@@ -20,10 +20,10 @@ from amplifier_providers.calls import read_input, refuse_input
 from .models import compute_cost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
-    from anthropic.lib.streaming import AsyncMessageStream
-    from anthropic.types import Message
+    from anthropic import AsyncStream
+    from anthropic.types import Message, RawMessageStreamEvent
 
     from amplifier_providers.streaming import BlockStream
 
@@ -46,13 +46,38 @@ Inputs = dict[int, str]
 """The inputs of an answer's tool calls, as text, by the position of the block."""
 
 
+class _Counted:
+    """The events of an answer, with a usage for the SDK to add up where a gateway tells none."""
+
+    def __init__(self, events: AsyncStream[RawMessageStreamEvent]) -> None:
+        self._events = events
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._events, name)
+
+    async def __aiter__(self) -> AsyncIterator[RawMessageStreamEvent]:
+        from anthropic.types import MessageDeltaUsage
+        from anthropic.types import Usage as ServiceUsage
+
+        async for event in self._events:
+            if event.type == "message_start" and getattr(event.message, "usage", None) is None:
+                event.message.usage = ServiceUsage.construct(input_tokens=None, output_tokens=None)
+            elif event.type == "message_delta" and getattr(event, "usage", None) is None:
+                event.usage = MessageDeltaUsage.construct(output_tokens=None)
+            yield event
+
+
 async def follow(
-    stream: AsyncMessageStream[Any], blocks: BlockStream, on_begin: Callable[[], None]
+    events: AsyncStream[RawMessageStreamEvent], blocks: BlockStream, on_begin: Callable[[], None]
 ) -> tuple[Message, Inputs]:
     """Pass on the pieces of an answer, and return the whole; `on_begin` is called at its first block.
 
     Raises `StreamError` for an answer that ends before it is complete, and `InvalidToolCallError`.
     """
+    from anthropic import NOT_GIVEN
+    from anthropic.lib.streaming import AsyncMessageStream
+
+    stream = AsyncMessageStream(cast("AsyncStream[RawMessageStreamEvent]", _Counted(events)), NOT_GIVEN)
     inputs: Inputs = {}
     tool, is_whole = "", False
     try:
@@ -119,9 +144,11 @@ def read_answer(message: Message, inputs: Inputs, call: Call) -> ChatResponse:
     )
 
 
-def _read_usage(message: Message) -> Usage:
-    """Return the tokens; cached ones are among those of the input, and counted apart, too."""
+def _read_usage(message: Message) -> Usage | None:
+    """Return the tokens, None if a gateway tells none; cached ones are among those of the input, and counted apart."""
     usage = message.usage
+    if getattr(usage, "input_tokens", None) is None or getattr(usage, "output_tokens", None) is None:
+        return None
     written, read = usage.cache_creation_input_tokens, usage.cache_read_input_tokens
     given = usage.input_tokens + (written or 0) + (read or 0)
     details = usage.output_tokens_details

@@ -147,6 +147,25 @@ async def test_a_refusal_tells_its_category(serve: Any) -> None:
     assert response.metadata["stop_details"] == details
 
 
+@pytest.mark.parametrize("usage", [None, {}, {"input_tokens": None, "output_tokens": None}])
+@pytest.mark.parametrize("where", ["message_start", "message_delta", "both"])
+async def test_an_answer_without_usage_is_an_answer_with_an_unknown_one(serve: Any, usage: Any, where: str) -> None:
+    events = []
+    for each in wire.events_of(wire.text("Good day")):
+        kind, data = each.decode().split("\ndata: ", 1)
+        body = json.loads(data)
+        for name in ("message_start", "message_delta"):
+            if body["type"] == name and where in (name, "both"):
+                body.get("message", body).update(usage=usage)
+        events.append(f"{kind}\ndata: {json.dumps(body)}\n\n".encode())
+    service = await serve(stream_answer(events), max_retries=0)
+    response = await service.ask()
+    assert response.content[0].text == "Good day"
+    if where == "both":
+        assert response.usage is None
+        assert "input_tokens" not in service.heard("llm:response")[0]["usage"]
+
+
 async def test_all_tokens_of_the_input_are_counted_and_cached_ones_apart(serve: Any) -> None:
     usage = {
         "input_tokens": 1_000,

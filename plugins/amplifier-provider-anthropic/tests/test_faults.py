@@ -11,7 +11,7 @@ import pytest
 from amplifier_core import llm_errors
 from amplifier_core.llm_errors import LLMError
 from tests.wire import anthropic as wire
-from tests.wire.mounted import require_kept_at_its_place, require_sent_on_at_its_place
+from tests.wire.mounted import ask_slowly, require_kept_at_its_place, require_sent_on_at_its_place
 from tests.wire.server import NEVER, Answer, WireServer, json_answer, show_error, sse, stream_answer
 
 KEY = "sk-ant-the-key-of-the-tests"
@@ -271,6 +271,15 @@ async def test_a_service_without_any_answer_is_given_up(serve: Any) -> None:
     service = await serve(NEVER, first_token_timeout=0.05)
     assert type(await failure(service)) is llm_errors.LLMTimeoutError
     await closed(service)
+
+
+@pytest.mark.parametrize("after", [0, 2])
+async def test_a_slow_beginning_is_waited_for_longer_than_silence(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    answer = wire.says("Good day").hold(after=after, until=asyncio.Event())
+    service = await serve(answer, first_token_timeout=600, idle_timeout=30)
+    assert (await ask_slowly(service, answer, monkeypatch, 60)).content[0].text == "Good day"
 
 
 async def test_an_answer_that_falls_silent_is_given_up(serve: Any) -> None:

@@ -9,6 +9,7 @@ from amplifier_core.models import ConfigField, ProviderInfo
 from amplifier_providers.call_ids import plain_id
 from amplifier_providers.provider import SDKProvider
 from amplifier_providers.redirects import refuse_redirect
+from amplifier_providers.silence import hear_bytes
 from amplifier_providers.tls import make_transport
 
 from . import chat_api, responses_api
@@ -128,12 +129,15 @@ class OpenAIProvider(SDKProvider["AsyncOpenAI"]):
 
     async def stream(self, client: AsyncOpenAI, call: Call, blocks: BlockStream) -> ChatResponse:
         """Ask once. Leaving closes the connection, however it happens."""
+        import openai
+
+        waiting = openai.Timeout(None, connect=self._settings.connect_timeout)
         async with self.limit_silence(within=False) as hear:
             if self._api == "chat":
-                async with await client.chat.completions.create(**call.body, stream=True) as chunks:
+                async with await client.chat.completions.create(**call.body, stream=True, timeout=waiting) as chunks:
                     answer = await chat_api.follow(chunks, blocks, hear, call.model)
                 return chat_api.read_answer(answer, call)
-            async with await client.responses.create(**call.body, stream=True) as events:
+            async with await client.responses.create(**call.body, stream=True, timeout=waiting) as events:
                 whole, items = await responses_api.follow(events, blocks, hear)
             return responses_api.read_answer(whole, items, call)
 
@@ -149,7 +153,7 @@ def _build_client(
     http = openai.DefaultAsyncHttpxClient(
         **make_transport("httpx2"),
         timeout=timeout,
-        event_hooks={"request": [] if key else [_leave_out_key], "response": [refuse_redirect]},
+        event_hooks={"request": [] if key else [_leave_out_key], "response": [refuse_redirect, hear_bytes]},
     )
     return openai.AsyncOpenAI(api_key=key or NO_KEY, base_url=address, max_retries=0, timeout=timeout, http_client=http)
 

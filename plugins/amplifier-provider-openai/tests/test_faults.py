@@ -12,7 +12,7 @@ import pytest
 from amplifier_core import llm_errors
 from amplifier_core.llm_errors import LLMError
 from tests.wire import openai as wire
-from tests.wire.mounted import require_kept_at_its_place, require_sent_on_at_its_place
+from tests.wire.mounted import ask_slowly, require_kept_at_its_place, require_sent_on_at_its_place
 from tests.wire.server import NEVER, Answer, WireServer, json_answer, show_error, sse, stream_answer
 
 KEY = "sk-the-key-of-the-tests"
@@ -427,6 +427,15 @@ async def test_an_answer_that_does_not_begin_is_given_up(serve: Any, api: str, a
     assert (type(caught), caught.retryable) == (llm_errors.LLMTimeoutError, True)
     assert "did not begin in 0.05 s" in show_error(caught)
     await closed(service)
+
+
+@both
+async def test_a_slow_beginning_is_waited_for_longer_than_silence(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, api: str
+) -> None:
+    answer = wire.says("Good day", api=api).hold(after=0, until=asyncio.Event())
+    service = await serve(answer, api=api, first_token_timeout=600, idle_timeout=30)
+    assert (await ask_slowly(service, answer, monkeypatch, 60)).content[0].text == "Good day"
 
 
 @both

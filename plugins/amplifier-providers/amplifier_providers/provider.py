@@ -16,6 +16,7 @@ from amplifier_core.utils.retry import RetryConfig, retry_with_backoff
 
 from .call_ids import with_own_ids, with_single_ids
 from .environment import explain_environment
+from .silence import heard
 from .streaming import BlockStream
 from .texts import well_formed
 from .usages import add_up
@@ -205,18 +206,24 @@ class SDKProvider(ABC, Generic[Client]):
 
     @asynccontextmanager
     async def limit_silence(self, *, within: bool) -> AsyncIterator[Callable[[], None]]:
-        """Limit the seconds until the answer begins, and with `within` those of silence in it.
+        """Limit the seconds until the answer begins, and those of silence in it.
 
-        It yields a function to call for each piece. Raises `LLMTimeoutError`.
+        It yields a function to call at the beginning, and `within` an answer for each piece; without it, the bytes of a
+        client with the hook `hear_bytes` end the silence. Raises `LLMTimeoutError`.
         """
-        limits, now = self._limits, asyncio.get_running_loop().time
+        limits, loop = self._limits, asyncio.get_running_loop()
         has_begun = False
 
         def hear() -> None:
             nonlocal has_begun
             has_begun = True
-            limit.reschedule(now() + limits.idle_timeout if within else None)
+            limit.reschedule(loop.time() + limits.idle_timeout)
 
+        def hear_byte() -> None:
+            if has_begun and not limit.expired():
+                hear()
+
+        token = heard.set(None if within else hear_byte)
         try:
             async with asyncio.timeout(limits.first_token_timeout) as limit:
                 yield hear
@@ -228,6 +235,8 @@ class SDKProvider(ABC, Generic[Client]):
             else:
                 late = f"the answer did not begin in {limits.first_token_timeout:g} s (first_token_timeout)"
             raise LLMTimeoutError(late) from None
+        finally:
+            heard.reset(token)
 
     async def _open(self, translator: BaseTranslator) -> Client:
         """Return the client, made in a thread with its SDK."""

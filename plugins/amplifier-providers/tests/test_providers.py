@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import pytest
 
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.llm_errors import AuthenticationError, ConfigurationError, LLMError, RateLimitError
+from amplifier_core.llm_errors import AuthenticationError, ConfigurationError, LLMError, LLMTimeoutError, RateLimitError
 from amplifier_core.message_models import ChatRequest, ChatResponse, TextBlock
 from amplifier_core.models import ModelInfo, ProviderInfo
 from amplifier_core.testing import check_stream
 from amplifier_providers.config import BaseSettings, Model
 from amplifier_providers.errors import BaseTranslator, Kind
 from amplifier_providers.provider import SDKProvider
+from amplifier_providers.silence import hear_bytes
 from amplifier_providers.texts import well_formed
 from amplifier_providers.tls import share_tls_context
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from amplifier_providers.streaming import BlockStream
 
 BUSY = Kind(RateLimitError, "Wait.")
@@ -119,6 +122,30 @@ async def test_a_failed_attempt_is_void_and_followed_by_another() -> None:
     response = await make(coordinator, refusals=1).complete(REQUEST)
     assert response.content == [TextBlock(text="onetwothree")]
     assert heard == ["llm:request", "llm:stream_aborted", "provider:retry", "llm:response"]
+
+
+class Body:
+    """The bytes of an answer, as a client gives them."""
+
+    async def aiter_bytes(self, chunk_size: int | None = None) -> AsyncIterator[bytes]:
+        for _ in range(9):
+            yield b": ping"
+
+
+async def test_bytes_end_the_silence_within_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = make(ModuleCoordinator(session_id="test"), first_token_timeout=5, idle_timeout=5)
+    body, loop, passed = Body(), asyncio.get_running_loop(), 0.0
+    start = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: start + passed)
+    with pytest.raises(LLMTimeoutError, match="fell silent for 5 s"):
+        async with provider.limit_silence(within=False) as begin:
+            await hear_bytes(body)
+            begin()
+            async for _ in body.aiter_bytes():
+                passed += 4
+                await asyncio.sleep(0)
+            passed += 4
+            await asyncio.Event().wait()
 
 
 async def test_an_error_has_a_remedy_and_no_secret() -> None:
