@@ -135,6 +135,8 @@ class UsageMeter:
         self._model = ""  # of the latest request
         self._attached = False
         self._warned: set[str] = set()
+        self.silent: set[str] = set()
+        """The models with a request of which no tokens were reported."""
 
     def attach(self) -> None:
         """Begin to listen; idempotent."""
@@ -212,6 +214,8 @@ class UsageMeter:
         if latest is not None:
             key = self._key
             self._by_model[key] = self._by_model.get(key, _NOTHING) + latest
+            if not (latest.input_tokens or latest.output_tokens):
+                self.silent.add(key[1])
             self._settled += latest
 
     def _read_event(self, data: Mapping[str, Any]) -> Usage:

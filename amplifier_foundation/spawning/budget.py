@@ -263,14 +263,15 @@ class BudgetGuard:
         silent = [
             model
             for model, usage in fresh.items()
-            if usage.requests and not usage.input_tokens and (usage.cost_usd is None or "tokens" in units)
+            if (model in self._meter.silent or (usage.requests and not usage.input_tokens))
+            and (usage.lacks_cost or "tokens" in units)
         ]
         unpriced = [model for model, usage in fresh.items() if usage.lacks_cost and "usd" in units]
         self._unknown |= {*silent, *unpriced}
         if silent:
             logger.warning(
-                "session %s has a budget in %s, and %s reports no tokens: its requests do not count. Limit 'turns' or "
-                "'seconds', too",
+                "session %s has a budget in %s, and %s reports no tokens of a request: such requests do not count. "
+                "Limit 'turns' or 'seconds', too",
                 self._session_id,
                 " and ".join(sorted(units & {"usd", "tokens"})),
                 ", ".join(sorted(silent)),

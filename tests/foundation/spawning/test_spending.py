@@ -48,13 +48,17 @@ async def mount(coordinator, config):
 """
 MUTE = """
 from amplifier_core import ChatResponse, ProviderInfo, TextBlock
+from amplifier_core.message_models import Usage
 
 class Mute:
     name = "mute"
     def get_info(self): return ProviderInfo(id="mute", display_name="Mute")
     async def list_models(self): return []
     def parse_tool_calls(self, response): return []
-    async def complete(self, request, **kwargs): return ChatResponse(content=[TextBlock(text="hi")])
+    async def complete(self, request, **kwargs):
+        text = request.messages[-1].content
+        known = Usage(input_tokens=1, output_tokens=1, total_tokens=2, cost_usd="0.01") if text == "known" else None
+        return ChatResponse(content=[TextBlock(text="hi")], usage=known)
 
 async def mount(coordinator, config):
     await coordinator.mount("providers", Mute())
@@ -164,6 +168,7 @@ async def test_an_unknown_price_is_said_once_and_its_tokens_count(
     assert "the price of dying is unknown" in warned[0]
 
 
+@pytest.mark.parametrize("prompts", [("one", "two"), ("known", "one", "two"), ("one", "known")])
 @pytest.mark.parametrize("budget", [{"usd": 1}, {"tokens": 10}, {"turns": 9}])
 async def test_a_model_that_reports_no_tokens_is_told_of_once(
     make_bundle: MakeBundle,
@@ -172,13 +177,14 @@ async def test_a_model_that_reports_no_tokens_is_told_of_once(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     budget: dict[str, float],
+    prompts: tuple[str, ...],
 ) -> None:
     (tmp_path / "mute.py").write_text(MUTE)
     providers = [{"module": "provider-mute", "source": "./mute.py"}]
     bundle = make_bundle("talk", providers=providers, session={"budget": budget})
     with caplog.at_level(logging.WARNING):
         async with open_conversation(bundle, store, plugins) as conversation:
-            for prompt in ("one", "two"):
+            for prompt in prompts:
                 await conversation.say(prompt)
     warned = [record.message for record in caplog.records if "has a budget" in record.message]
     (unit,) = budget
