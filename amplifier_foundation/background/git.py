@@ -2,20 +2,19 @@
 
 git runs outside of every sandbox, so nothing that a session wrote may lead it. It gets the folders of the repository as
 absolute paths and never looks for them through a file `.git`. No hook runs, no editor, no file-system monitor and no
-program for signatures; submodules and nested repositories are not entered. Filters and merge drivers are settings of
-the person, and run; not those with a program inside of the worktree.
+program for signatures; submodules and nested repositories are not entered. `guard` has filters and merge drivers run as
+far as they can obey nothing of the repository.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from amplifier_core.frozen import frozen
 from amplifier_core.utils.secrets import redact_text
 
 from ..sources.git import SAFE_SETTINGS
+from .git_filters import KEYS, Guard, Setting, guard_filters
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -92,11 +92,19 @@ class Git:
     files: str
     environment: Mapping[str, str] = field(default_factory=dict)
     """Further variables."""
+    guarding: Guard = Guard({}, {})
+    """The rules for filters."""
 
     def run(self, *arguments: str, data: str | None = None, accepts: Collection[int] = (0,)) -> str:
         """Return the output of git, given `data`. Raises `GitError`, and ends git when it takes too long."""
-        place = {"GIT_DIR": self.repository, "GIT_WORK_TREE": self.files}
-        return _run(arguments, "/", {**place, **self.environment}, data, accepts)
+        place = {"GIT_DIR": self.repository, "GIT_WORK_TREE": self.files, **self.environment}
+        try:
+            return _run(arguments, "/", place, data, accepts, self.guarding.settings)
+        except GitError as error:
+            refused = self.guarding.reasons.keys() & {*error.problems}
+            if not refused:
+                raise
+            raise GitError(self.guarding.reasons[min(refused)], error.status, is_final=True) from None
 
     def find(self, *arguments: str) -> str | None:
         """Return the only line of git's output; None when git fails or says nothing."""
@@ -115,39 +123,34 @@ class Git:
         """Return the full name of a commit; None when there is none."""
         return self.find("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
 
-    def find_settings(self, pattern: str) -> dict[str, str]:
-        """Return the settings with keys of this form."""
-        said = self.find("config", "--null", "--includes", "--get-regexp", pattern) or ""
-        return dict(each.partition("\n")[::2] for each in said.split("\0") if each)
-
     def choose_author(self) -> Git:
         """Return this git with an author for commits: the configured user, else amplifier."""
         if self.find("config", "user.name") and self.find("config", "user.email"):
             return self
         names = {f"GIT_{who}_NAME": "amplifier" for who in ("AUTHOR", "COMMITTER")}
         addresses = {f"GIT_{who}_EMAIL": "amplifier@localhost" for who in ("AUTHOR", "COMMITTER")}
-        return Git(self.repository, self.files, {**self.environment, **names, **addresses})
+        return replace(self, environment={**self.environment, **names, **addresses})
 
     def commit_tree(self, tree: str, parents: Sequence[str], message: str) -> str:
         """Return a new commit of a tree, which no branch has yet. Raises `GitError`."""
         above = [part for parent in parents for part in ("-p", parent)]
         return self.choose_author().run("commit-tree", tree, *above, "-F", "-", data=message).strip()
 
-    def check_filters(self) -> None:
-        """Raise `GitError` for a filter whose program is a file of the worktree: a session could have written it."""
-        for key, command in self.find_settings(r"^filter\..*\.(clean|smudge|process)$").items():
-            try:
-                words = shlex.split(command)
-            except ValueError:
-                words = command.split()
-            files = (word for word in words if not Path(word).is_absolute() and Path(self.files, word).is_file())
-            inside = next(files, None)
-            if inside is not None:
-                raise GitError(
-                    f"git's setting {key} runs '{inside}' of the checked-out files, which a session may change: no "
-                    f"worktree is made. Install that program outside of the repository, or remove 'worktree:'",
-                    is_final=True,
-                )
+    def guard(self, *folders: str) -> Git:
+        """Return this git for runs that need filters; these obey nothing in its files, nor in further `folders`.
+
+        Raises `GitError`.
+        """
+        said = self.run("config", "--null", "--show-scope", "--includes", "--get-regexp", KEYS, accepts=(0, 1))
+        facts = said.split("\0")
+        found = [
+            Setting(*each.partition("\n")[::2], is_own=scope in ("global", "system"))
+            for scope, each in zip(facts[::2], facts[1::2], strict=False)
+        ]
+        guarding = guard_filters(found, (self.files, *folders), _absolute_path())
+        if odd := next((key for key in guarding.settings if "=" in key), None):
+            raise GitError(f"git's setting {make_plain(odd)} has '=' in its name: rename it", is_final=True)
+        return replace(self, guarding=guarding)
 
 
 @frozen
@@ -170,7 +173,7 @@ def find_checkout(project: str) -> Checkout | str:
     """Return the checkout around a project, or why its sessions have no worktrees. Raises `GitError`."""
     asked = ("--is-inside-work-tree", "--show-toplevel", "--absolute-git-dir", "--git-common-dir", "--show-prefix")
     try:
-        said = _run(("rev-parse", *asked), project, {}, None, (0,)).split("\n")
+        said = _run(("rev-parse", *asked), project, {}, None, (0,), {}).split("\n")
     except GitError as error:
         if error.status is None or "not a git repository" not in str(error):
             raise
@@ -187,10 +190,15 @@ def find_checkout(project: str) -> Checkout | str:
 
 
 def _run(
-    arguments: tuple[str, ...], folder: str, place: Mapping[str, str], data: str | None, accepts: Collection[int]
+    arguments: tuple[str, ...],
+    folder: str,
+    place: Mapping[str, str],
+    data: str | None,
+    accepts: Collection[int],
+    settings: Mapping[str, str],
 ) -> str:
     passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
-    options = [part for key, value in _SETTINGS.items() for part in ("-c", f"{key}={value}")]
+    options = [part for key, value in {**_SETTINGS, **settings}.items() for part in ("-c", f"{key}={value}")]
     child = subprocess.Popen(
         [find_git(), "--no-pager", *options, *arguments],
         cwd=folder,

@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_core.frozen import frozen
 
-from .git import Git, GitError, make_plain
+from .git import GitError, make_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from .git import Git
 
     Announce = Callable[[dict[str, str]], None]
     MayWrite = Callable[[str], bool]
@@ -186,7 +189,7 @@ class Merge:
 
         Return False when the project is not at `head` any more: it may be at an older commit of another branch.
         """
-        git = Git(self.git.repository, self.git.files, {"GIT_REFLOG_ACTION": f"merge {self.branch}"})
+        git = replace(self.git, environment={"GIT_REFLOG_ACTION": f"merge {self.branch}"})
         until = time.monotonic() + PATIENCE
         while git.find_commit("HEAD") == head:
             try:

@@ -126,7 +126,7 @@ class Worktree:
 
     def make(self) -> None:
         """Make the worktree of the branch. Raises `GitError`."""
-        self._above.run("worktree", "add", "--quiet", "--lock", self.path, self.branch)
+        self._above.guard(self.path).run("worktree", "add", "--quiet", "--lock", self.path, self.branch)
         self.is_ready = True
         self.save()
 
@@ -184,9 +184,8 @@ class Worktree:
                 shutil.copyfile(Path(own, "index"), index)  # a lock of a killed git would hold up the worktree's own
             except FileNotFoundError:
                 git.run("read-tree", tip)
-            git.check_filters()
             try:
-                git.run("add", "--all", "--ignore-errors")
+                git.guard(self.top).run("add", "--all", "--ignore-errors")
             except GitError as error:
                 if error.status != 1 or not all(map(_IS_SKIPPED.match, error.problems)):
                     raise
@@ -237,7 +236,7 @@ class Worktree:
     def _merge(self, commit: str, announce: Announce, may_write: MayWrite | None) -> Result:
         message = self._describe(f"Merge branch '{self.branch}'", [])
         try:
-            Merge(self._above, self.branch, self.base, commit, message, may_write).make(announce)
+            Merge(self._above.guard(self.path), self.branch, self.base, commit, message, may_write).make(announce)
         except NotMerged as reason:
             return Result(self.branch, commit, conflicts=reason.files, reason=str(reason))
         return Result(self.branch, commit, merged=True)
@@ -284,7 +283,6 @@ def plan_worktree(session_id: str, project: str, branch: str, earlier: Mapping[s
     if isinstance(checkout, str):
         return checkout
     git = Git(checkout.repository, checkout.top)
-    git.check_filters()
     old = f"refs/heads/{earlier.get('branch')}"
     trailer = f"--format=%(trailers:key={TRAILER},valueonly)"
     tip = git.find_commit(old) if earlier.get("branch") else None

@@ -190,7 +190,8 @@ def _describe(bundles: Sequence[Bundle], content: Content, sources: Sequence[Pat
         for config in bundle.background_sessions:
             woken = ", ".join(trigger.module for trigger in config.triggers) or "by hand"
             acts = ", acts on text of strangers unasked" if config.untrusted == "act" else ""
-            yield "background", f"{config.name}: {woken}{acts}"
+            commits = f", commits its changes in git ({config.worktree.finish})" if config.worktree else ""
+            yield "background", f"{config.name}: {woken}{commits}{acts}"
 
 
 def _entries(bundle: Bundle, section: str) -> list[dict[str, Any]]:

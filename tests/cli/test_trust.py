@@ -810,6 +810,9 @@ def test_who_trusts_a_bundle_sees_that_it_acts_on_text_of_strangers(
     assert "+    untrusted: act" in said(capsys, "trust", "-y")[2]
     invoke(["untrust"])
     assert "answer: trigger-webhook, acts on text of strangers unasked" in said(capsys, "trust", "-y")[2]
+    (project / "bundle.md").write_text(f"{text}    worktree: merge\n---\n")
+    invoke(["untrust"])
+    assert "answer: trigger-webhook, commits its changes in git (merge)" in said(capsys, "trust", "-y")[2]
 
 
 def test_no_session_loosens_the_settings_of_a_person(

@@ -315,22 +315,6 @@ async def test_nothing_that_a_session_plants_makes_git_run_or_write_elsewhere(
         assert "Left out: git~1/config" in repository.git("log", "-1", "--format=%b", "HEAD^2")
 
 
-async def test_the_persons_filter_runs_but_no_filter_of_the_worktree(
-    repository: Repository, worker: Worker, tmp_path: Path
-) -> None:
-    repository.git("config", "filter.shout.clean", "tr a-z A-Z")
-    repository.write(".gitattributes", "*.loud filter=shout\n")
-    repository.commit()
-    await worker.handle("write b.loud hello")
-    assert repository.show("HEAD", "b.loud") == "HELLO"
-    repository.write("tools/clean.sh", "cat\n")
-    repository.commit()
-    repository.git("config", "filter.shout.clean", "sh tools/clean.sh")
-    *_, refused = await worker.handle("write c.loud hello")
-    assert refused.state == "dead"
-    assert "git's setting filter.shout.clean runs 'tools/clean.sh' of the checked-out files" in str(refused.reason)
-
-
 async def test_a_submodule_stays_as_it_is_and_files_in_it_are_named(
     repository: Repository, worker: Worker, tmp_path: Path
 ) -> None:
