@@ -5,6 +5,7 @@ The settings are those of each repository around a path, those of the person, an
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -75,7 +76,7 @@ def read_regular(file: str | os.PathLike[str], most: int) -> bytes:
     """Return the first `most` bytes of a regular file. Raises `OSError`, at once for a FIFO or a device."""
     with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise OSError(f"{os.fspath(file)} is no regular file")
+            raise OSError(errno.EINVAL, "no regular file", os.fspath(file))
         return stream.read(most)
 
 

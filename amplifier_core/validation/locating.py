@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..frozen import frozen
+from ..permissions import read_regular
 from .base import module_id_of
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ PREFIXES = {
     "context-": "context",
 }
 GROUP = "amplifier.modules"
+_LARGEST = 1 << 24
 _DECLARED = re.compile(r"""^__amplifier_module_type__\s*(?::[^=\n]+)?=\s*["'](\w+)["']""", re.MULTILINE)
 
 
@@ -72,7 +74,7 @@ def declared_type(path: Path) -> str | None:
     """Return the `__amplifier_module_type__` in the source of a package or file."""
     file = path / "__init__.py" if path.is_dir() else path
     try:
-        found = _DECLARED.search(file.read_text(encoding="utf-8"))
+        found = _DECLARED.search(read_regular(file, _LARGEST).decode())
     except (OSError, UnicodeDecodeError):
         return None
     return found[1] if found else None
@@ -80,7 +82,7 @@ def declared_type(path: Path) -> str | None:
 
 def _of_entry_points(folder: Path) -> Iterator[ModuleUnderTest]:
     try:
-        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        project = tomllib.loads(read_regular(folder / "pyproject.toml", _LARGEST).decode())["project"]
         entries: dict[str, str] = dict(project["entry-points"][GROUP])
     except (OSError, ValueError, KeyError, TypeError):  # no project, or none of ours
         return

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
+import os
 import time
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import SessionNotFound
@@ -253,7 +253,9 @@ def _find_writable(engine: Engine, background: BackgroundSessionState, worktree:
 @asynccontextmanager
 async def _lock_repository(common: str) -> AsyncIterator[None]:
     """Hold a repository for one session at a time, in all processes, while the block runs."""
-    with Path(common, "amplifier.lock").open("a", encoding="utf-8") as file:  # noqa: ASYNC230 - a local file
+    # A FIFO at this place, of an unpacked repository, would wait for a reader.
+    descriptor = os.open(f"{common}/amplifier.lock", os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    with os.fdopen(descriptor, "w") as file:
         close_in_forks(file)
         while True:
             try:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.frozen import slotted
+from amplifier_core.permissions import read_regular
 from amplifier_core.utils.secrets import redact_text
 
 from ..documents.dicts import known_members
@@ -206,7 +207,7 @@ class Worktree:
     def find_own_folder(self) -> str | None:
         """Return the git folder of the worktree: the repository says which one it is, not the worktree."""
         for each in Path(self.common, "worktrees").glob("*/gitdir"):
-            if each.read_text(errors="surrogateescape").rstrip("\n") == f"{self.path}/.git":
+            if os.fsdecode(read_regular(each, 1 << 16)).rstrip("\n") == f"{self.path}/.git":
                 return str(each.parent)
         return None
 

@@ -244,11 +244,14 @@ def preload_providers(path: str | None) -> None:
     """
     import re
 
+    from amplifier_core.permissions import read_regular
+
+    from ..documents.document import MAX_BYTES
     from ..paths import find_bundle_file
 
     file = Path(path or "")
     with suppress(OSError):
-        text = (find_bundle_file(file) or file).read_text(encoding="utf-8", errors="replace")
+        text = read_regular(find_bundle_file(file) or file, MAX_BYTES).decode(errors="replace")
         if names := re.findall(r"\bmodule:\s*[\"']?(provider-[\w-]+)", text):
             from amplifier_core.loader import GROUP
             from amplifier_core.preloading import preload

@@ -186,12 +186,15 @@ def complete_config_keys(ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 def _names_in(section: str) -> Iterator[tuple[str, str]]:
     """Yield the names in a section of this project's bundle; the text of its lines is enough."""
+    from amplifier_core.permissions import read_regular
+
+    from ..documents.document import MAX_BYTES
     from ..paths import find_own_file
 
     file = find_own_file(Path(project_here()))
     if file is None:
         return
-    text = file.read_text(encoding="utf-8", errors="replace")
+    text = read_regular(file, MAX_BYTES).decode(errors="replace").replace("\r\n", "\n")
     found = re.search(rf"^{section}:[ \t]*\n((?:[ \t].*\n|\n|- .*\n)+)", text, flags=re.M)
     lines = [line for line in found[1].splitlines() if line.strip()] if found else []
     indent = min((len(line) - len(line.lstrip()) for line in lines), default=0)

@@ -177,7 +177,9 @@ def diff(content: Content, changed: tuple[str, ...]) -> Iterator[str]:
     """Yield a unified diff of the changed files; of one without a kept text, its name."""
     from difflib import unified_diff
 
-    from ..security.trust_ledger import Ledger
+    from amplifier_core.permissions import read_regular
+
+    from ..security.trust_ledger import MAX_TEXTS, Ledger
 
     ledger = Ledger()
     entry, texts = ledger.find(content.place), ledger.texts(content.place)
@@ -185,7 +187,7 @@ def diff(content: Content, changed: tuple[str, ...]) -> Iterator[str]:
     for path in dict.fromkeys((*changed, *(each for each in content.files if each not in known))):
         now = ""
         with suppress(OSError, UnicodeDecodeError):
-            now = Path(path).read_text(encoding="utf-8")
+            now = read_regular(path, MAX_TEXTS).decode()
         if path in texts or path not in known:
             found = list(unified_diff(texts.get(path, "").splitlines(), now.splitlines(), path, path, n=2, lineterm=""))
             yield from found or [f"new: {path}"]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.entry_points import find_entry_points
 from amplifier_core.errors import AmplifierError, PluginRefused
+from amplifier_core.permissions import read_regular
 
 from .gate import PROGRAM
 from .report import GROUPS, name_of_dist
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from amplifier_core.entry_points import EntryPoint
 
 SCHEMA = "amplifier/plugins.lock/1"
+MAX_BYTES = 1 << 26
 _NOTES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json"}
 _SHOWN = 3
 """Changed files that a refusal names."""
@@ -77,11 +79,14 @@ class Lock:
 def read_lock(path: Path) -> Lock:
     """Read a lock. Raises `LockUnreadable`."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        raw = read_regular(path, MAX_BYTES + 1)
+        if len(raw) > MAX_BYTES:
+            raise LockUnreadable(path, f"it is larger than {MAX_BYTES // 2**20} MiB")
+        data = json.loads(raw)
         if data["schema"] != SCHEMA:
             raise LockUnreadable(path, f"its schema is {data['schema']!r}, and not '{SCHEMA}'")
         packages = {name: _select(facts) for name, facts in data["packages"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, LockUnreadable):
             raise
         raise LockUnreadable(path, f"it cannot be read ({type(error).__name__}: {error})") from error

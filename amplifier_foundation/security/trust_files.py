@@ -24,6 +24,8 @@ SUFFIXES = (".py", ".pyw", ".pyc", ".pyz", ".pth", ".so", ".pyd", ".dll", ".dyli
 """The endings of files that Python executes, or that make it execute others."""
 SETTLED = 2.0
 """Seconds: some file systems count no finer."""
+LARGEST = 1 << 30
+"""Bytes of a file that is hashed; a larger one counts by its stamp."""
 MISSING = "missing"
 """The digest of what is no regular file."""
 
@@ -73,6 +75,8 @@ def read_seen(path: str) -> Seen:
     before = read_stamp(path)
     if before is None:
         return Seen(MISSING)
+    if before[0] > LARGEST:
+        return Seen(f"too large to hash, {before[:3]}")
     digest = sha256()
     try:
         with open(path, "rb") as file:

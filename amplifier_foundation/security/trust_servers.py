@@ -10,6 +10,8 @@ import json
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.permissions import read_regular
+
 from ..paths import find_upward
 from .trust import NotTrusted, is_checked
 from .trust_content import Content, list_options
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from .trust_ledger import Entry
 
 FILE = ".mcp.json"
+MAX_BYTES = 1 << 24
+"""Bytes of the file that are read."""
 
 
 def find_file(folder: Path | str | None = None) -> Path | None:
@@ -51,7 +55,7 @@ def read_trusted(file: Path) -> bytes:
 
     Raises `NotTrusted`, `TrustUnreadable` and `OSError`.
     """
-    raw = file.read_bytes()
+    raw = read_regular(file, MAX_BYTES)
     if is_checked():
         place = path_of(file)
         entry = Ledger().find(place)
@@ -89,7 +93,7 @@ def _find_scripts(file: Path) -> Iterator[str]:
 def _read_servers(file: Path) -> list[tuple[str, Any]] | None:
     """Return the servers of a file by name, None if it has no such form."""
     try:
-        return list(json.loads(file.read_bytes())["mcpServers"].items())
+        return list(json.loads(read_regular(file, MAX_BYTES))["mcpServers"].items())
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -48,10 +47,13 @@ def snippet(problem: Problem) -> tuple[str, str] | None:
     """
     from rich.cells import cell_len
 
+    from amplifier_core.permissions import read_regular
+
+    from ...documents.document import MAX_BYTES
     from ...documents.secrets import may_hold_secret
 
     try:
-        lines = Path(problem.file).read_text(encoding="utf-8-sig", errors="replace").split("\n")
+        lines = read_regular(problem.file, MAX_BYTES).decode("utf-8-sig", "replace").split("\n")
     except (OSError, ValueError):
         return None
     line = lines[problem.line - 1].removesuffix("\r") if 0 < problem.line <= len(lines) else None

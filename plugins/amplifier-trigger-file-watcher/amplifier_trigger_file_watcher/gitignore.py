@@ -6,11 +6,15 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
+from amplifier_core.permissions import read_regular
+
 from .patterns import IgnoreRules, translate
 
 NAME = ".gitignore"
 CACHE_SIZE = 16_384
 """Folders with rules in memory, at most."""
+_LARGEST = 1 << 24
+"""Bytes of a file with rules that count."""
 
 
 class Gitignore:
@@ -69,7 +73,7 @@ def _list_above(base: str) -> dict[str, tuple[int, ...] | None]:
 
 def _read(file: Path) -> IgnoreRules | None:
     try:
-        text = file.read_text(encoding="utf-8-sig", errors="surrogateescape")
+        text = read_regular(file, _LARGEST).decode("utf-8-sig", "surrogateescape")
     except OSError:
         return None
     return IgnoreRules(line for each in text.split("\n") if _is_pattern(line := each.removesuffix("\r")))
