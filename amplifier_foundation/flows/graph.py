@@ -288,14 +288,12 @@ def _check_task(task: Task) -> None:
 
 
 def _check_schema(task: Task) -> None:
-    from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]  # it has no types
+    from ..documents.json_schema import SchemaUnusable, check_schema
 
     try:
-        Draft202012Validator.check_schema(task.output_schema)
-    except SchemaError as error:
-        raise FlowError(
-            INVALID, f"its output_schema is no JSON Schema: {error.json_path}: {error.message}", task.id
-        ) from None
+        check_schema(task.output_schema)
+    except SchemaUnusable as error:
+        raise FlowError(INVALID, f"its output_schema {error}", task.id) from None
 
 
 def _check_names(task: Task, bodies: tuple[int, ...]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.json_values import to_json
@@ -56,18 +55,12 @@ class Shape:
     def _check(self, value: Any) -> tuple[Any, list[str]]:
         if hasattr(self._schema, "model_validate"):
             return self._check_model(value)
-        from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
+        from ..documents.json_schema import SchemaUnusable, find_problems
 
-        # Without a registry, a `$ref` to an address is fetched.
-        from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # it has no types
-        from referencing.exceptions import Unresolvable
-
-        found = Draft202012Validator(self._schema, registry=REGISTRY).iter_errors(value)
         try:
-            return value, [f"{each.json_path}: {each.message}" for each in islice(found, MOST_PROBLEMS)]
-        except Unresolvable as error:
-            message = f"its output_schema refers to '{error.ref}', which is not in it; nothing is fetched"
-            raise FlowError(INVALID, message) from None
+            return value, find_problems(self._schema, value, MOST_PROBLEMS)
+        except SchemaUnusable as error:
+            raise FlowError(INVALID, f"its output_schema {error}") from None
 
     def _check_model(self, value: Any) -> tuple[Any, list[str]]:
         from pydantic import ValidationError
@@ -90,13 +83,13 @@ def find_json(text: str) -> tuple[bool, Any]:
     for start, end in _find_balanced(text):
         try:
             last = True, json.loads(text[start:end])
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
     if last[0]:
         return last
     try:
         return True, json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False, None
 
 
