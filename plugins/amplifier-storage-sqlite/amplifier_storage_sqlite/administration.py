@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 from contextlib import closing, contextmanager, suppress
@@ -10,14 +11,14 @@ from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
-from amplifier_core.errors import BackupNotFound, StoreConflict, StoreError, StoreUnavailable
+from amplifier_core.errors import BackupNotFound, StoreConflict, StoreDamaged, StoreError, StoreUnavailable
 from amplifier_core.storage import Compacted, Salvaged, StoreFault, StoreInfo, StoreUse
 
-from .checking import SALVAGE, damaged_pages, find_faults, has_wrong_derived, rebuild_indexes
+from .checking import SALVAGE, damaged_pages, find_faults, find_strange, has_wrong_derived, rebuild_indexes
 from .copying import BACKUPS, back_up, backups_of, flush, new_backup, stamp
 from .faults import damage_error, is_locked, translate_errors
 from .message_search import clear_index
-from .opening import check, connect, make_whole, place_of, require_place, restrict
+from .opening import check, connect, make_whole, place_of, raw_connection, require_place, restrict
 from .purging import LONGEST_PAUSE
 from .schema import APPLICATION_ID, checked_version
 from .values import unplain
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from amplifier_core.store_administration import RestoreLosses
+
+logger = logging.getLogger(__name__)
 
 PROBED = 16 * 1024 * 1024
 """Bytes of the largest file that a probe checks completely; the check takes a tenth of a second."""
@@ -150,6 +153,7 @@ class SqliteAdministration:
         """Put a checked copy of a backup in place of the store, which is kept as `NAME.replaced-TIME`.
 
         The new file replaces the old one in one step: killed at any moment, this leaves one of the two in place.
+        Triggers and views of another hand are refused; other faults are logged, as it may be the only backup.
         """
         source = path or next(iter(self.backups()), None)
         if source is None:
@@ -165,6 +169,10 @@ class SqliteAdministration:
                     raise damage_error(source, "is not a backup of a store")
                 checked_version(db, source)
             make_whole(new)  # of this version, or an error before anything is replaced
+            with closing(raw_connection(new, 0)) as db:
+                if strange := find_strange(db):
+                    raise StoreDamaged(source, f"has {strange[0]}. Restore another backup")
+                faults = find_faults(db)
             if self.path.exists():
                 self._fold_log()
                 kept.hardlink_to(self.path)
@@ -172,6 +180,9 @@ class SqliteAdministration:
             new.replace(self.path)
             flush(self.path.parent)
         self._place = place_of(self.path)
+        if faults:
+            first = f"{faults[0].where}: {faults[0].message}"
+            logger.warning("%s: has faults (%s). See all of them: amplifier store check", self.path, first)
         return kept
 
     def salvage(self, path: Path | None = None) -> Salvaged:

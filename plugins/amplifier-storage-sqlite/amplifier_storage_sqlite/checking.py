@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from .counting import FINISHED, count_deliveries
 from .documents import COLUMNS as DOCUMENT_COLUMNS
 from .message_search import clear_index
 from .ordering import has_wrong_order, restore_order
+from .schema import upgrade
 from .searching import rebuild_index
 from .session_texts import clear_texts
 from .sessions import COLUMNS
@@ -66,12 +68,38 @@ _WRONG = f"SELECT EXISTS ({_COUNTED} EXCEPT {_REALLY}) OR EXISTS ({_REALLY} EXCE
 def find_faults(db: sqlite3.Connection) -> list[StoreFault]:
     """Return the faults of a file, at most `MOST` of each kind; reads every page."""
     faults = [StoreFault("file", each, SALVAGE) for each in damaged_pages(db)]
-    for find in (_wrong_checksums, _unreadable_values, _wrong_derived, incomplete_sessions):
+    for find in (_strange_schema, _wrong_checksums, _unreadable_values, _wrong_derived, incomplete_sessions):
         try:
             faults += islice(find(db), MOST)
         except (sqlite3.Error, UnicodeDecodeError) as error:
             faults.append(StoreFault("file", str(error), SALVAGE))
     return list(dict.fromkeys(faults))
+
+
+def find_strange(db: sqlite3.Connection) -> list[str]:
+    """Return what a file of this version has besides the tables of a store, or in their place.
+
+    A trigger or a view of another hand changes what is written, and no error says so.
+    """
+    with closing(sqlite3.connect(":memory:")) as fresh:
+        upgrade(fresh)
+        known = {name: (kind, sql) for kind, name, _, sql in _read_schema(fresh)}
+    found = list(_read_schema(db))
+    strange = [
+        f"{kind} '{name}', which no store has"
+        for kind, name, table, _ in found
+        if name not in known and (kind in ("trigger", "view") or (kind == "index" and table in known))
+    ]
+    there = {name: (kind, sql) for kind, name, _, sql in found}
+    strange += [f"no {known[name][0]} '{name}' as a store has it" for name in known if there.get(name) != known[name]]
+    return strange
+
+
+def _read_schema(db: sqlite3.Connection) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the kind, the name, the table, and the definition of everything in a file."""
+    for kind, name, table, sql in db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"):
+        if not name.startswith("sqlite_"):
+            yield kind, name, table, re.sub(r'["\s]', "", sql or "")  # versions of SQLite quote a renamed table
 
 
 def damaged_pages(db: sqlite3.Connection) -> list[str]:
@@ -132,6 +160,10 @@ def _has_lost_rows(db: sqlite3.Connection) -> bool:
             if db.execute(f"SELECT total(1) FROM {table} INDEXED BY {index} WHERE {where}").fetchone()[0] > rows:
                 return True
     return False
+
+
+def _strange_schema(db: sqlite3.Connection) -> Iterator[StoreFault]:
+    yield from (StoreFault("file", f"has {each}", SALVAGE) for each in find_strange(db))
 
 
 def _wrong_derived(db: sqlite3.Connection) -> Iterator[StoreFault]:

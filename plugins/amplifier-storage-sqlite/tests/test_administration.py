@@ -260,6 +260,50 @@ async def test_what_is_no_store_is_not_restored(
     assert sorted(each.name for each in path.parent.iterdir()) == ["bad.db", "store.db"]
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            "CREATE TRIGGER mine AFTER INSERT ON deliveries BEGIN UPDATE deliveries SET state = 'completed'; END",
+            "has trigger 'mine', which no store has",
+        ),
+        ("CREATE VIEW mine AS SELECT 1", "has view 'mine', which no store has"),
+        ("CREATE UNIQUE INDEX mine ON deliveries (state)", "has index 'mine', which no store has"),
+        (
+            "DROP TABLE messages; CREATE VIEW messages AS SELECT 1 AS history, 1 AS position, '' AS body, 1 AS digest",
+            "has no table 'messages' as a store has it",
+        ),
+    ],
+)
+async def test_what_no_store_has_is_not_restored_and_a_fault_of_a_store(
+    change: str, told: str, path: Path, administration: SqliteAdministration
+) -> None:
+    await open_sqlite({"path": path}).close()
+    before = path.read_bytes()
+    backup = administration.backup()
+    with closing(sqlite3.connect(backup)) as db:
+        db.executescript(f"{change}; ANALYZE; CREATE TABLE notes (text); CREATE INDEX notes_by_text ON notes (text)")
+    with pytest.raises(StoreDamaged, match=rf"{backup}: {told}\. Restore another backup"):
+        administration.restore(backup)
+    assert path.read_bytes() == before
+    assert told in [fault.message for fault in administer_sqlite({"path": backup}).check()]
+
+
+async def test_a_restore_tells_of_rows_that_are_not_as_they_were_written(
+    path: Path, administration: SqliteAdministration, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_sqlite({"path": path})
+    await _fill(store, 1)
+    backup = store.administration.backup()
+    await store.close()
+    with closing(sqlite3.connect(backup)) as db:
+        db.execute("UPDATE messages SET body = '{}'")
+        db.commit()
+    administration.restore(backup)
+    [told] = caplog.messages
+    assert told.startswith(f"{path}: has faults (messages, history 1, message m1: differs from the written row).")
+
+
 async def test_the_losses_of_a_missing_backup_are_unknown_and_it_stays_missing(
     path: Path, administration: SqliteAdministration
 ) -> None:
