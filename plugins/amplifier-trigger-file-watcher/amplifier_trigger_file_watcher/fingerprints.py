@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
 from hashlib import sha256
 from typing import NamedTuple, TypeAlias
 
-from .unreadable import GONE
-
+GONE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG))
+"""The errors of a path without a file; after any other one, a file may be there."""
 HASHED_BYTES = 16 * 1024 * 1024
 """Larger files are known by size and time alone."""
 YOUNG = 2_000_000_000
@@ -67,7 +68,7 @@ def read_fingerprint(path: str, status: os.stat_result, known: Fingerprint | Non
     facts = facts_of(status, young_since())
     if known and known[:4] == facts and known.ctime != UNSURE:
         return known
-    return Fingerprint(*facts, _content(path, status))
+    return Fingerprint(*facts, read_content(path, status))
 
 
 def stand_in(status: os.stat_result, known: Fingerprint | None) -> Fingerprint:
@@ -92,7 +93,7 @@ def read_if_unchanged(path: str, known: Fingerprint) -> Fingerprint:
     try:
         old = young_since()
         status = os.stat(path)  # noqa: PTH116 - as above
-        content = _content(path, status)
+        content = read_content(path, status)
         after = os.stat(path)  # noqa: PTH116 - as above
     except OSError:
         return known
@@ -100,7 +101,8 @@ def read_if_unchanged(path: str, known: Fingerprint) -> Fingerprint:
     return known._replace(content=content) if same else known
 
 
-def _content(path: str, status: os.stat_result) -> bytes:
+def read_content(path: str, status: os.stat_result) -> bytes:
+    """Return the beginning of the SHA-256 of a file, which is read to its end. Raises `OSError`."""
     if status.st_size > HASHED_BYTES:
         return _size_and_time(status)
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - as above

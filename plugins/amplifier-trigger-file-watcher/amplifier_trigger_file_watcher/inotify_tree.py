@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING
 
 from watchdog.observers.inotify_c import InotifyConstants, WatchCallback, WatchDescriptor
 
+from .fingerprints import GONE
 from .inotify_readers import SharedReader, end_use, take_reader
 from .observing import PathNotices
-from .unreadable import GONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

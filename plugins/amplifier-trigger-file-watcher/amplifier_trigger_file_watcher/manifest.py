@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from .fingerprints import (
     DIGEST_BYTES,
+    GONE,
     HASHED_BYTES,
     UNREAD,
     UNSURE,
@@ -31,7 +32,7 @@ from .fingerprints import (
     young_since,
 )
 from .folder_index import FolderIndex, find_outermost
-from .unreadable import GONE, Unreadable
+from .unreadable import Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

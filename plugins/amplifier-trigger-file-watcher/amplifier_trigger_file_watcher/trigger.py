@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import os
@@ -220,9 +221,10 @@ class FileChangeTrigger:
         path, reason = min(problems)
         shown = self._scope.absolute(path.removesuffix("/"))
         others = f" and {len(problems) - 1} more" if problems[1:] else ""
+        remedy = "make it readable for this user" if reason == os.strerror(errno.EACCES) else "check its disk or server"
         return (
             f"{shown}{others} cannot be read: {reason}. Changes in it fire when it can be; "
-            "make it readable for this user, or leave it out with 'ignore'"
+            f"{remedy}, or leave it out with 'ignore'"
         )
 
     def _hear_of_mounts(self, mounts: list[Mount]) -> None:

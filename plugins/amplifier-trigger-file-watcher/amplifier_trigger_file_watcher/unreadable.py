@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 
+from .fingerprints import GONE, read_content, stat_file
 from .folder_index import folders_above
-
-GONE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG))
-"""The errors of a path without a file; after any other one, a file may be there."""
 
 
 class Unreadable:
@@ -69,13 +66,12 @@ class Unreadable:
                 os.stat(f"{place}.")  # noqa: PTH116 - a Path would drop the dot, which asks for the right to search
                 with os.scandir(place) as entries:
                     return all(True for _ in entries)
-            if not stat.S_ISREG(os.stat(place).st_mode):  # noqa: PTH116 - as in the manifest
-                return True
+            status = stat_file(place)
         except OSError as error:
             return error.errno in GONE
         try:
-            with open(place, "rb") as file:  # noqa: PTH123 - as in the manifest
-                file.read(1)
+            if status is not None:
+                read_content(place, status)  # to its end, as the comparison does: one block of it may be bad
         except OSError as error:
             return error.errno in GONE or (error.errno == errno.EACCES and not is_content)
         return True

@@ -265,6 +265,43 @@ def test_a_content_with_an_error_of_its_device_is_unreadable_and_stays_as_it_was
     assert [change.kind for change in manifest.compare(["a.txt"])] == ["modified"]
 
 
+async def test_a_file_with_a_bad_block_behind_its_beginning_is_told_once_until_it_can_be_read(
+    watching: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+
+    class BadBlock:
+        """A file whose first block can be read, and no other."""
+
+        def __enter__(self) -> BadBlock:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            """Hold nothing."""
+
+        def read(self) -> bytes:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def open_bad(path: str, mode: str, **given: Any) -> Any:
+        reads.append(path)
+        return BadBlock()
+
+    async with watching(poll_interval=0.02) as watcher:
+        with monkeypatch.context() as patch:
+            patch.setattr(fingerprints, "open", open_bad, raising=False)
+            (tmp_path / "a.txt").write_text("x")
+            async with asyncio.timeout(60):
+                while len(reads) < 5:
+                    await asyncio.sleep(0.001)
+        assert await watcher.next_change() == ("created", "a.txt")
+    file = tmp_path / "a.txt"
+    assert watcher.problems == [
+        f"{file} cannot be read: {os.strerror(errno.EIO)}. Changes in it fire when it can be; "
+        "check its disk or server, or leave it out with 'ignore'",
+        None,
+    ]
+
+
 def test_an_entry_whose_kind_cannot_be_read_is_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some file systems list names alone: the kind is asked for afterwards."""
 
