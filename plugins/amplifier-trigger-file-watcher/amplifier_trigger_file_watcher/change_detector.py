@@ -6,7 +6,6 @@ import errno
 import logging
 import math
 import sys
-import time
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from amplifier_core.descriptors import NO_DESCRIPTOR, lacks_descriptors
@@ -227,7 +226,7 @@ class ChangeDetector:
             raise TriggerError(self._name, reason) from error
         logger.warning("%s: %s. It is looked at every %g s instead", self._name, reason, self._config.poll_interval)
         await self._start_polling()
-        self._notice({"": time.monotonic()})  # everything may have changed meanwhile
+        self._notice({"": 0.0})  # everything may have changed meanwhile
 
     async def _start_polling(self) -> None:
         import asyncio

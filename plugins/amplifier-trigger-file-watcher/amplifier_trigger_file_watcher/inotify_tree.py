@@ -155,7 +155,7 @@ class InotifyTree(WatchCallback):
             self._notices.advance(time.monotonic())  # barriers may be lost, too
         if before is not None:
             end_use(before, marks)
-        self._notices.put("", appeared=True)
+        self._notices.put("")
 
     def _forget_all(self) -> tuple[SharedReader | None, list[tuple[WatchDescriptor, CallbackId]]]:
         """Return the reader, and the marks of all folders, for `end_use`."""

@@ -47,7 +47,7 @@ class PathNotices:
 
     The value of a path that appeared, which was created or moved here, is a time before which that did not happen; of
     any other it is 0. Times are `time.monotonic()`: the start, and those given to `advance`. The path of a folder ends
-    in a slash, and '' is the watched folder itself: everything may have changed, and appeared when events were lost.
+    in a slash, and '' is the watched folder itself: everything may have changed.
     """
 
     def __init__(self, notice: Notice) -> None:
@@ -127,7 +127,7 @@ class FolderObserver(FileSystemEventHandler):
             if path:
                 self._notices.put(self._relative(os.fsdecode(path), folder=event.is_directory), appeared=appeared)
         if self._events % BURST == 0:
-            self._notices.put("", appeared=True)
+            self._notices.put("")
 
     def _start(self) -> None:
         from watchdog.observers import Observer

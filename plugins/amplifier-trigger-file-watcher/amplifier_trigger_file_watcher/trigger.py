@@ -286,11 +286,8 @@ class FileChangeTrigger:
             found = changes
             changes = await self._detector.run_blocking(lambda: self._drop_own(self._manifest.recheck(found)))
         below = self._repeats.find_below([path for path in appeared if path.endswith("/")])
-        unsure = self._manifest.take_rewritten()
-        if "" in appeared:  # events were lost: deleted files may have been there meanwhile
-            unsure.update(path for path in self._repeats.find_below([""]) if path not in self._manifest.files)
         active = [*appeared.items(), *((path, self._detector.watched_since(path)) for path in below)]
-        active += [(path, math.inf) for path in unsure]
+        active += [(path, math.inf) for path in self._manifest.take_rewritten()]
         changed, now = {change.path for change in changes}, self._context.clock.monotonic()
         self._repeats.note_activity([(path, since) for path, since in active if path not in changed], now)
         again = self._manifest.repeat(filter(self._scope.counts, self._repeats.take_due(now)))

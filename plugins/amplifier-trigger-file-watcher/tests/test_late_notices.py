@@ -212,6 +212,23 @@ async def test_a_file_away_after_its_event_fires_again_when_the_barrier_was_lost
         assert await watcher.next_change() == ("modified", "a.txt")
 
 
+@pytest.mark.parametrize("loss", ["queue", "watches"])
+async def test_a_deleted_file_does_not_fire_again_when_events_are_lost_later(
+    watching: Watching, tmp_path: Path, loss: str
+) -> None:
+    async with watching(poll_interval=0.02) as watcher:
+        (tmp_path / "a.txt").write_text("x")
+        assert await watcher.next_change() == ("created", "a.txt")
+        (tmp_path / "a.txt").unlink()
+        assert await watcher.next_change() == ("deleted", "a.txt")
+        detector = watcher.trigger._detector
+        if loss == "queue":
+            await asyncio.to_thread(detector._observer.on_queue_overflow)
+        else:
+            await detector._fall_back_to_polling(OSError(28, "inotify watch limit reached"))
+        assert await changes_of(watcher) == []
+
+
 async def test_a_file_away_after_its_event_fires_again_when_its_folder_was_away_before(
     watching: Watching, tmp_path: Path
 ) -> None:
