@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from amplifier_core.events import SessionEvent
 
+from .emitting import Emitter, SessionEmitter
 from .live import Overflow
 from .names import matches
-from .router import Emitter, EventRouter, SessionEmitter
+from .router import EventRouter
 from .subscription import SubscriberLagged, Subscription, SubscriptionStats
 
 __all__ = [

@@ -7,13 +7,14 @@ import logging
 from collections import deque
 from dataclasses import replace
 from time import time_ns
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from amplifier_core.clock import Clock, SystemClock
 from amplifier_core.events import SessionEvent
 from amplifier_core.late_fields import EventDraft
 
 from .channel import BoundedChannel, Channel
+from .emitting import SessionEmitter
 from .frozen import ATOMS, FrozenDict, freeze, freeze_values
 from .live import BlockingSubscription, LiveSubscription, kind_of
 from .looking import LogLook
@@ -38,23 +39,6 @@ ROUTES = 1_024
 """Names, and pairs of name and source, with remembered channels."""
 PAUSE = 1.0
 """Seconds between two notices of the losses of one subscriber, at the least."""
-
-
-class Emitter(Protocol):
-    """The part of a router for the sessions that emit by it."""
-
-    async def emit(
-        self,
-        event_name: str,
-        data: Mapping[str, Any],
-        source_session_id: str | None = None,
-        *,
-        cause: str | None = None,
-        depth: int = 0,
-        project: str | None = None,
-    ) -> SessionEvent:
-        """Publish an event, and return it."""
-        ...
 
 
 class EventRouter:
@@ -114,11 +98,13 @@ class EventRouter:
         cause: str | None = None,
         depth: int = 0,
         project: str | None = None,
+        event_id: str | None = None,
     ) -> SessionEvent:
         """Publish an event with a copy of `data` that nobody can change, and return it.
 
         With a store, it is durable before anybody sees it. Only subscribers with `overflow="block"` make it wait.
-        Triggers hear the events of their own `project`, and those without one.
+        Triggers hear the events of their own `project`, and those without one. Of the same event with the same
+        `event_id`, a store keeps the first, which is returned; another event gets an id of its own.
         """
         if data.__class__ is not FrozenDict:  # `freeze`, without the call
             data = FrozenDict(data)
@@ -135,6 +121,12 @@ class EventRouter:
         event.depth = depth
         event.sequence = self._sequence = self._sequence + 1
         event.project = project
+        if event_id is not None:
+            known = await self._find(event_id)
+            if known is None:
+                event.event_id = event_id
+            elif (known.name, known.data, known.source_session_id) == (event_name, data, source_session_id):
+                return known
         event.__class__ = SessionEvent
         if self._waits:
             event = await self._wait(event)
@@ -345,6 +337,11 @@ class EventRouter:
             await full[0].room()
         return event
 
+    async def _find(self, event_id: str) -> SessionEvent | None:
+        """Return the stored event with this id."""
+        found = await self._store.find_events(event_id) if self._store is not None else []
+        return next((_with_frozen_data(each) for each in found if each.event_id == event_id), None)
+
     def _replay(self, wanted: Filter, since: int) -> list[SessionEvent]:
         kept = [event for event in self._history if event.sequence is not None]
         first = kept[0].sequence if kept else None
@@ -383,18 +380,3 @@ def _with_frozen_data(event: SessionEvent) -> SessionEvent:
 
 def _is_full(subscription: Subscription) -> TypeGuard[BlockingSubscription]:
     return isinstance(subscription, BlockingSubscription) and not subscription.has_room
-
-
-class SessionEmitter:
-    """Emits the events of one session; they continue the chain of the event that woke it."""
-
-    def __init__(
-        self, router: Emitter, session_id: str, cause: str | None = None, depth: int = 0, project: str | None = None
-    ) -> None:
-        self._router = router
-        self._chain: dict[str, Any] = {"cause": cause, "depth": depth, "project": project}
-        self.session_id = session_id
-
-    async def emit(self, event_name: str, data: Mapping[str, Any]) -> None:
-        """Publish an event that names this session as its source."""
-        await self._router.emit(event_name, data, self.session_id, **self._chain)

@@ -136,9 +136,11 @@ class RouterAbove:
         cause: str | None = None,
         depth: int = 0,
         project: str | None = None,
+        event_id: str | None = None,
     ) -> SessionEvent:
         """Publish an event; the parent knows its cause and its depth."""
-        answer = await self._link.call("emit", name=event_name, data=data, session_id=source_session_id)
+        given = {"name": event_name, "data": data, "session_id": source_session_id, "event_id": event_id}
+        answer = await self._link.call("emit", **given)
         return read_value(SessionEvent, answer)
 
 

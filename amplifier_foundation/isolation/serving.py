@@ -201,13 +201,15 @@ class Services:
 
     # Events and plugins
 
-    async def _do_emit(self, name: str, data: dict[str, Any], session_id: str | None) -> dict[str, Any]:
+    async def _do_emit(
+        self, name: str, data: dict[str, Any], session_id: str | None, event_id: str | None = None
+    ) -> dict[str, Any]:
         spawn = self._spawn
         if spawn.router is None or session_id is None:
             raise LookupError("there is no router for this event")
         await self._check(session_id)
-        project = project_of(spawn.project)
-        return write_value(await spawn.router.emit(name, data, session_id, **self._chain, project=project))
+        about = {**self._chain, "project": project_of(spawn.project), "event_id": event_id}
+        return write_value(await spawn.router.emit(name, data, session_id, **about))
 
     @property
     def _chain(self) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """Settle a session after a crash or a stop: each open tool call gets a result, and the session can go on.
 
 The result of a call to delegate is the answer of the other session, when it had ended, else its id to resume; that of a
-call to fork has the same of each fork.
+call to fork has the same of each fork. A call with an event in the store has emitted it.
 """
 
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from .history import INTERRUPTED, interrupted_results, open_calls, text_of
@@ -31,17 +32,21 @@ async def resumed_transcript(store: SessionStore, record: SessionRecord) -> Tran
     A call that a person has decided to run again stays open.
     """
     transcript = stored_transcript(store, record, settle=False)
-    open_part = transcript.since(transcript.settled_length())
-    results = await settling_results(store, record.session_id, record.project, open_part)
+    start = transcript.settled_length()
+    results = await settling_results(store, record, transcript.since(start), start)
     transcript.extend(apply_decisions(record, results))
     return transcript
 
 
 async def settling_results(
-    store: SessionStore, session_id: str, project: str, messages: Sequence[Message]
+    store: SessionStore, record: SessionRecord, messages: Sequence[Message], start: int
 ) -> list[Message]:
-    """Return results for the open calls in `messages`."""
+    """Return results for the open calls in `messages`, which begin at position `start` of the session's history."""
     results = interrupted_results(messages)
+    for result in results:
+        name = await _find_emitted(store, record.session_id, messages, start, result["tool_call_id"])
+        if name is not None:
+            result["content"] = json.dumps({"emitted": name})
     delegated: dict[str, str] = {}
     has_forks = any("fork" in str(call.get("tool") or "") for call in open_calls(messages))
     for call in open_calls(messages):
@@ -52,8 +57,8 @@ async def settling_results(
         return results
     children = [
         each
-        for each in sorted(await store.sessions(project=project), key=lambda record: record.created, reverse=True)
-        if each.parent_id == session_id
+        for each in sorted(await store.sessions(project=record.project), key=lambda made: made.created, reverse=True)
+        if each.parent_id == record.session_id
     ]
     for result in results:
         forks = [each for each in reversed(children) if _call_of(each) == result["tool_call_id"]]
@@ -71,6 +76,18 @@ async def settling_results(
             children.remove(child)
             result["content"] = json.dumps(await _describe_child(store, as_it_is(child)), ensure_ascii=False)
     return results
+
+
+async def _find_emitted(
+    store: SessionStore, session_id: str, messages: Sequence[Message], start: int, call_id: str
+) -> str | None:
+    """Return the name of the event that a call of the tool `emit` has stored: its id is the key of the call."""
+    for position, message in enumerate(messages, start):
+        if hasattr(store, "find_events") and call_id in [call.get("id") for call in message.get("tool_calls") or ()]:
+            key = sha256(f"{session_id}\0{position}\0{call_id}".encode("utf-8", "surrogatepass"))  # as the loops do
+            found = await store.find_events(key.hexdigest()[:32])
+            return found[0].name if found else None
+    return None
 
 
 def _call_of(child: SessionRecord) -> str | None:

@@ -246,8 +246,8 @@ class Conversation:
         """Answer the calls left open by a cut: a provider would refuse the next request for them."""
         context = self.session.coordinator.get("context")
         messages = await context.get_messages()
-        cut = messages[settled_length(messages) :]
-        for result in await settling_results(self._store, self.session.session_id, self.record.project, cut):
+        start = settled_length(messages)
+        for result in await settling_results(self._store, self.record, messages[start:], start):
             await context.add_message(result)
 
 

@@ -294,10 +294,12 @@ class OuterRouter:
         cause: str | None = None,
         depth: int = 0,
         project: str | None = None,
+        event_id: str | None = None,
     ) -> SessionEvent:
         """Publish an event, as `EventRouter.emit` does."""
         self._fence.check()
-        emitting = self._router.emit(event_name, data, source_session_id, cause=cause, depth=depth, project=project)
+        chain: dict[str, Any] = {"cause": cause, "depth": depth, "project": project}
+        emitting = self._router.emit(event_name, data, source_session_id, **chain, event_id=event_id)
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(emitting, self._serving))
 
     def publish(self, event: SessionEvent) -> None:

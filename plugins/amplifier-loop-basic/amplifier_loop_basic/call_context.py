@@ -153,5 +153,5 @@ def find_position(history: Sequence[dict[str, Any]], call_id: str, end: int) -> 
 
 
 def make_key(session_id: str, position: int, call_id: str) -> str:
-    """Return the idempotency key of a call, 32 hex digits."""
+    """Return the idempotency key of a call, 32 hex digits; `sessions.interruptions` of the foundation makes it, too."""
     return sha256(f"{session_id}\0{position}\0{call_id}".encode("utf-8", "surrogatepass")).hexdigest()[:32]

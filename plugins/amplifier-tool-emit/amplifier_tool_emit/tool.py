@@ -55,7 +55,9 @@ class EmitTool:
             emit = self._coordinator.get_capability("event.emit")
             if emit is None:
                 raise EmitError("Unavailable", "this session has no event router, so nobody would get the event")
-            await emit(name, data)
+            call = self._coordinator.get_capability("tool.call")
+            key = ((call() or {}) if call is not None else {}).get("idempotency_key")
+            await (emit(name, data, event_id=key) if key else emit(name, data))
         except EmitError as failure:
             return ToolResult(success=False, error={"message": str(failure), "type": failure.type})
         except Exception as error:

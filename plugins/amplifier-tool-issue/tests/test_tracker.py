@@ -257,7 +257,7 @@ from amplifier_tool_issue import Tracker
 async def work(tracker, task):
     for turn in range(10):
         made = await tracker.create(f"{task} {turn}", blocked_by=[1])
-        await tracker.comment(1, f"{sys.argv[2]} {turn}")
+        await tracker.comment(1, f"{sys.argv[2]} {task} {turn}")
         await tracker.close(made.id)
 
 async def main():

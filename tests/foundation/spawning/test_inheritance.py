@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -195,6 +196,7 @@ async def test_the_result_of_a_child_that_outlived_its_call_tells_its_own_turns(
     child, call = await store.get("child"), calls("a", tool="delegate")
     await store.update("child", metadata={**child.metadata, "agent": "below"})
     call["tool_calls"][0]["arguments"] = {"agent": "below"}
-    [result] = await settling_results(store, session.session_id, child.project, [user("go"), call])
+    above = replace(child, session_id=session.session_id)
+    [result] = await settling_results(store, above, [user("go"), call], 0)
     told = json.loads(result["content"])
     assert (told["session_id"], told["status"], told["turn_count"]) == ("child", "completed", 1)
