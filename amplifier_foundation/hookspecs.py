@@ -185,7 +185,8 @@ def amplifier_register_server(register: Register[Serve]) -> None:
     `serve(config, context)` is an async context manager: it yields the address that the person is shown, when the
     server answers, and serves while its block runs, in the event loop of `up`. `config` is that of the setting
     `servers`. What it raises before the yield says the remedy. When the server fails later, it raises from within its
-    block, as `asyncio.TaskGroup` does; it is started anew after a pause. Long computations belong into threads.
+    block, as `asyncio.TaskGroup` does; it is started anew after a pause. When `up` ends, it has ten seconds to end.
+    Long computations belong into threads.
     """
 
 

@@ -13,10 +13,11 @@ from amplifier_core.frozen import slotted
 from amplifier_core.utils.secrets import redact_text
 
 from ..bundle.credentials import expand_references
-from .tasks import first_cause, run_beside
+from .tasks import first_cause, run_apart, run_beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from amplifier_core.clock import Clock
 
@@ -26,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 STARTING = 30.0
 """Seconds for a server to start."""
+ENDING = 10.0
+"""Seconds for a server to end, in which its clients may leave."""
 STEADY = 60.0
 """Seconds after which a server counts as working: its next failure is a first one."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
@@ -69,7 +72,7 @@ class ServerHost:
         async with AsyncExitStack() as stack:
             for name, config in self.first.items():
                 started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                await stack.enter_async_context(run_beside(self._run(name, config, started), f"server {name}"))
+                await stack.enter_async_context(self._beside(name, config, started))
                 await started
             yield self.addresses
 
@@ -78,8 +81,15 @@ class ServerHost:
         """Run the other servers while the block runs; one that does not start is a problem, and is tried again."""
         async with AsyncExitStack() as stack:
             for name, config in self.later.items():
-                await stack.enter_async_context(run_beside(self._run(name, config), f"server {name}"))
+                await stack.enter_async_context(self._beside(name, config))
             yield
+
+    def _beside(
+        self, name: str, config: Mapping[str, Any], started: asyncio.Future[None] | None = None
+    ) -> AbstractAsyncContextManager[None]:
+        """Run one server while the block runs; one that does not end is given up, and named in the log."""
+        server = f"server {name}"
+        return run_beside(run_apart(self._run(name, config, started), server, ENDING), f"end of {server}")
 
     async def _run(self, name: str, config: Mapping[str, Any], started: asyncio.Future[None] | None = None) -> None:
         """Run one server until cancelled; a failure before `started` is the result of that, and ends this."""

@@ -22,7 +22,9 @@ from amplifier_core.hookspecs import hookimpl
 from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore
 from amplifier_core.testing import VirtualClock
+from amplifier_foundation.background import servers
 from amplifier_foundation.background.servers import ServerHost, ServerNotStarted
+from amplifier_foundation.background.tasks import given_up
 from amplifier_foundation.hookspecs import ServerContext
 from tests import forks
 
@@ -138,6 +140,32 @@ async def test_a_server_that_ends_its_program_at_the_start_ends_itself_alone(ben
     with pytest.raises(ServerNotStarted, match="'leaver' did not start: 1"):
         async with bench.host(first={"leaver": {}}).run_first():
             raise AssertionError
+
+
+@pytest.mark.parametrize("asked", ["first", "later"])
+async def test_a_server_that_does_not_end_is_given_up_and_named(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, asked: str
+) -> None:
+    serves, goes_on = asyncio.Event(), asyncio.Event()
+
+    @asynccontextmanager
+    async def serve(config: Mapping[str, Any], context: ServerContext) -> AsyncIterator[str]:
+        try:
+            serves.set()
+            yield "http://127.0.0.1:80"
+        finally:
+            await goes_on.wait()
+
+    monkeypatch.setattr(servers, "ENDING", 0.01)
+    bench._context.plugins.registry_of("server").add("stayer", serve, "a test")
+    host = bench.host(**{asked: {"stayer": {}}})
+    async with host.run_first() if asked == "first" else host.run_later():
+        await serves.wait()
+    [left] = given_up
+    [told] = [each for each in caplog.messages if each.startswith("server stayer goes on although it was cancelled")]
+    assert f"serve ({__file__}:" in told
+    goes_on.set()
+    await asyncio.wait({left})
 
 
 async def test_a_failure_later_is_a_problem_and_it_starts_again_after_growing_pauses(bench: Bench) -> None:
