@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 from amplifier_core.due_queues import DueQueues
 
+from .queue_room import FULL
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Lookout:
-    """Wakes the workers of queues with work every `Engine.poll` seconds, and has late refusals reported.
+    """Wakes the workers of queues with work every `Engine.poll` seconds, and has late refusals reported, and calm queues.
 
     Other processes accept events too, leases end, and clocks are set. One look costs the same for one background
     session and for a thousand idle ones. A store that is no `DueQueues` has none: there each worker looks by itself.
@@ -27,6 +29,8 @@ class Lookout:
         self._looking: asyncio.Task[None] | None = None
         self.refusing: dict[str, BackgroundSessionState] = {}
         """Background sessions that may have unreported refusals, by their ids."""
+        self.full: dict[str, BackgroundSessionState] = {}
+        """Background sessions whose queues count as full, by their ids: until they have been calm for a while."""
         self.looks = isinstance(engine.store, DueQueues)
         """Whether it looks in place of the workers."""
 
@@ -52,6 +56,9 @@ class Lookout:
             await self._engine.clock.sleep(self._engine.poll)
             for background in list(self.refusing.values()):
                 self._engine.report_refusals(background)
+            for background in [each for each in self.full.values() if each.room.is_calm]:
+                del self.full[background.session_id]
+                self._engine.clear_problem(background, FULL)
             if self.looks:
                 await self._look()
 

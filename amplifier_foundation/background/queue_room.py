@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
 RECOUNT = 1.0
 """Seconds between two counts of a full queue, at the least."""
+CALM = 30.0
+"""Seconds with room for every event, after which the queue counts as full no more."""
+FULL = "queue"
+"""The component with the problem while its queue is full."""
 
 
 @slotted
@@ -27,6 +31,12 @@ class QueueRoom:
     _places: int = 0
     _is_full: bool = False
     _counted_at: float = float("-inf")
+    _refused_at: float = float("-inf")
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether no event was without a place lately."""
+        return self.clock.monotonic() - self._refused_at >= CALM
 
     async def take(self, store: Inbox, project: str, queue: str) -> bool:
         """Take a place for one event; return False if there is none."""
@@ -36,5 +46,8 @@ class QueueRoom:
             waiting = sum(row.counts.get("pending", 0) for row in rows)
             self._is_full = waiting > (self.most * 9 // 10 if self._is_full else self.most - 1)
             self._places = 0 if self._is_full else self.most - waiting
-        self._places = max(0, self._places - 1) if (taken := self._places > 0) else 0
-        return taken
+        if self._places == 0:
+            self._refused_at = self.clock.monotonic()
+            return False
+        self._places -= 1
+        return True

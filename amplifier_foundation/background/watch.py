@@ -22,6 +22,7 @@ from amplifier_core.utils.secrets import redact_text
 from ..sessions.documents import find_documents
 from .accepting import accept
 from .keys import key_on_host
+from .queue_room import FULL
 from .tasks import first_cause, run_apart
 from .trigger_errors import emit_trigger_error, place_of
 from .trigger_making import call_method, is_local, make_trigger, open_stream, stop_trigger, take_over_state, url_of
@@ -40,8 +41,6 @@ logger = logging.getLogger(__name__)
 
 STORE_PAUSE = 1.0
 """Seconds until a failed store is tried again."""
-FULL = "queue"
-"""The component with the problem while its queue is full."""
 FULL_PAUSE = 1.0
 """Seconds until a held trigger looks for room again."""
 LONGEST_PAUSE = 60.0
@@ -254,6 +253,7 @@ class Watch:
         if await self._has_place():
             return True
         self.engine.report_problem(background, FULL, "degraded", full.problem)
+        self.engine.lookout.full[background.session_id] = background
         if getattr(self._trigger, "answers_callers", False):
             self.engine.refuse(background, event, full.problem, self.name)
             if not self._is_held:
@@ -274,7 +274,6 @@ class Watch:
                 await self.engine.clock.sleep(FULL_PAUSE)
                 with suppress(StoreUnavailable):
                     if await self._has_place():
-                        self.engine.clear_problem(self.background, FULL)
                         return
         finally:
             self._is_held = False
