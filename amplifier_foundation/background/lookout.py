@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Lookout:
-    """Wakes the workers of queues with work every `Engine.poll` seconds, and has late refusals reported, and calm queues.
+    """Wakes the workers of queues with work every `Engine.poll` seconds, and reports late refusals and calm queues.
 
     Other processes accept events too, leases end, and clocks are set. One look costs the same for one background
     session and for a thousand idle ones. A store that is no `DueQueues` has none: there each worker looks by itself.
