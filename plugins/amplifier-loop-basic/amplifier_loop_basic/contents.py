@@ -1,9 +1,10 @@
-"""Make the content of a tool's message: a text, or blocks where the result has images."""
+"""Make the content of messages: blocks as dicts, and of a tool's result a text, or blocks where it has images."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.message_models import TextBlock, ThinkingBlock, ToolCallBlock
 from amplifier_core.models import ToolResult
 
 if TYPE_CHECKING:
@@ -15,6 +16,29 @@ LARGEST_IMAGE, LARGEST_IMAGES = 7_000_000, 20_000_000
 """Characters of the base64 of one image, and of all images of a result: services refuse more."""
 UNSEEN = "[An image is left out here: the model sees no images.]"
 _PLACES = ("data", "url", "file_id")
+_BLOCKS = frozenset({TextBlock, ThinkingBlock, ToolCallBlock})
+
+
+def as_dicts(content: Any) -> list[dict[str, Any]]:
+    """Return blocks of any kind, or a plain text, as dicts."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    return [_as_dict(block) for block in content or ()]
+
+
+def _as_dict(block: Any) -> dict[str, Any]:
+    """Return a block as a dict, as `model_dump` does; the usual ones in a fraction of its time."""
+    kind = type(block)
+    if kind is TextBlock and block.visibility is None and not block.model_extra:
+        return {"type": "text", "text": block.text}
+    if kind in _BLOCKS:
+        dumped: dict[str, Any] = block.__pydantic_serializer__.to_python(block, exclude_none=True)
+        return dumped
+    if isinstance(block, dict):
+        return block
+    dump = getattr(block, "model_dump", None)
+    dumped = block.to_dict() if dump is None else dump(exclude_none=True)
+    return dumped
 
 
 def make_content(result: ToolResult) -> Content:
