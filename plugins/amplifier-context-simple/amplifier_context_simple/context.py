@@ -180,8 +180,9 @@ class SimpleContextManager:
         if known.most < self._most and known.budget == budget and known.model == self._window[0]:
             self._listen()
             self._most = known.most
-        if known.answer is not None and (known.cut is not None or is_whole):
-            first, head = (known.cut.first, known.cut.head_tokens) if known.cut else (ledger.opening, 0)
+        cut = known.cut if known.budget == budget else None  # of this window: the answer may be one to more than that
+        if known.answer is not None and (cut is not None or is_whole):
+            first, head = (cut.first, cut.head_tokens) if cut else (ledger.opening, 0)
             before = ledger.opening_tokens + head + ledger.tokens_from(first) - ledger.tokens_from(known.answer)
             self._listen()
             self._scale = max(1.0, known.input_tokens / max(1, prompt + (self._tools or 0) + before))

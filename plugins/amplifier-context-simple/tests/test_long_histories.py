@@ -412,6 +412,16 @@ async def test_a_resumed_session_knows_what_its_model_has_counted() -> None:
     assert sent[-1] == history[-1]
 
 
+async def test_a_cut_for_another_window_is_none_in_what_a_model_has_counted() -> None:
+    history = [message("user", said=number) for number in range(80)]
+    for tokens_told, cut in ((60, {"compaction": {"budget": 100, "first": 78, "head": []}}), (2_460, {})):
+        history.append(message("assistant", metadata={"usage": {"input_tokens": tokens_told}, **cut}))
+        history.append(message("user"))
+    context = await Mounted(Transcript.over(Recorded(history))).context()
+    sent = await context.get_messages_for_request(provider=Named("large", context_window=4_000))
+    assert len(sent) == len(history)
+
+
 @pytest.mark.parametrize("budget", [None, 1000])
 async def test_a_refused_request_is_followed_by_shorter_ones(budget: int | None) -> None:
     context = await Mounted(Transcript()).context()
