@@ -107,6 +107,9 @@ def _print(entry: HistoryEntry, places: Mapping[str, Collection[object]], *, jso
             "attempts": entry.delivery.attempts if entry.delivery else None,
             "owners": list(getattr(entry.delivery, "owners", ())),
         }
+        if entry.delivery is not None and entry.delivery.event.file_path is not None:
+            facts["file_path"] = redact_text(entry.delivery.event.file_path)
+            facts["change_type"] = entry.delivery.event.change_type
         click.echo(dump_json({**facts, **{name: act[name] for name in ("act", "by", "via") if name in act}}))
         sys.stdout.flush()
         return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.errors import SessionNotFound
 from amplifier_core.frozen import frozen, slotted
 from amplifier_core.ids import host_of
+from amplifier_core.triggers import TriggerType
 from amplifier_core.utils.secrets import redact_text
 
 from ..background.approvals import WAITS
@@ -222,8 +223,11 @@ def _steps(
 
 
 def describe(event: Any) -> str:
-    """Return a short description of an event, safe for a terminal."""
-    return one_line(describe_event(event), LINE)
+    """Return a short description of an event, safe for a terminal; of a long path, the end."""
+    line = one_line(describe_event(event), LOOKED_AT)
+    if len(line) > LINE and event.type is TriggerType.FILE_CHANGE:
+        return f"file …{line[len('file …') - LINE :]}"
+    return one_line(line, LINE)
 
 
 def first_line(text: str, most: int = LINE) -> str:

@@ -91,6 +91,17 @@ async def test_each_step_of_an_event_is_told_in_order_of_time(store: DurableStor
     assert out.count("\n") == 1
 
 
+async def test_of_a_long_path_a_line_shows_the_end_and_json_has_all(store: DurableStore, say: Any) -> None:
+    path = f"{'deep/' * 40}last.py"
+    await offered(store, "reviewer", path)
+    _, out, _ = await say("logs")
+    shown = out.partition("reviewer     ")[2].rstrip()
+    assert (shown[:6], shown[-22:], len(shown)) == ("file …", "/deep/last.py modified", 110)
+    _, out, _ = await say("logs", "--jsonl")
+    facts = json.loads(out)
+    assert (facts["file_path"], facts["change_type"], facts["text"]) == (path, "modified", shown)
+
+
 async def test_tool_calls_are_shown_on_request_and_once(store: DurableStore, say: Any) -> None:
     shared = {"role": "assistant", "content": "", "tool_calls": [{"id": "s", "tool": "grep", "arguments": {}}]}
     await store.create(SessionRecord("source-1", project="/p"))
