@@ -36,6 +36,8 @@ Rows = dict[tuple[str, str], Row]
 """Rows by project and queue."""
 
 
+_SILENT = "unknown"
+"""The state of what a process without an answer may run."""
 _REASONS_TO_SHOW = ("pid", "hosts", "waiting", "at_work", "dead")
 
 
@@ -48,7 +50,7 @@ class Overview:
     hosts: list[dict[str, Any]]
     """The processes of a shared store."""
     background_sessions: list[Row]
-    """By project and queue: all, or the running ones and those with waiting or dead events."""
+    """By project and queue: all, or those that run or may run, and those with waiting or dead events."""
 
 
 @frozen
@@ -71,8 +73,12 @@ class Processes:
         """Return the overview with the rows that a person wants to see, or with all."""
         silent = {project for owner in self.owners if "problem" in owner for project in owner.get("projects") or ()}
         for row in rows.values():
-            row["state"] = "unknown" if row["project"] in silent else row["state"]
-        shown = [row for _, row in sorted(rows.items()) if everything or any(row[key] for key in _REASONS_TO_SHOW)]
+            row["state"] = _SILENT if row["project"] in silent else row["state"]
+        shown = [
+            row
+            for _, row in sorted(rows.items())
+            if everything or row["state"] == _SILENT or any(row[key] for key in _REASONS_TO_SHOW)
+        ]
         return Overview(self.owners, hosts, shown)
 
 

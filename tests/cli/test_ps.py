@@ -289,6 +289,18 @@ def test_a_process_that_does_not_answer_is_named(
     assert "echo/asked          unknown  1" in out
 
 
+def test_what_a_process_that_does_not_answer_has_worked_at_is_shown_with_nothing_to_do(
+    background: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["trigger", "fire", "asked", "--data", '{"what": "hi"}']) == exits.OK
+    assert invoke(["-q", "up", "--once"]) == exits.OK
+    capsys.readouterr()
+    with owner_lock({"bundles": ["echo"], "projects": [project_of()], "socket": str(home / "none.sock")}):
+        assert invoke(["ps", "--json"]) == exits.OK
+    [row] = json.loads(capsys.readouterr().out)["data"]["background_sessions"]
+    assert (row["background_session"], row["state"], row["done"]) == ("asked", "unknown", 1)
+
+
 HOLDS = """
 import os, signal, sys
 from amplifier_foundation.sessions.lock import owner_lock
