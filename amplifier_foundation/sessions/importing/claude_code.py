@@ -177,12 +177,16 @@ class _Tree:
 
     def _branches(self, mains: Sequence[int], covered: set[int]) -> Iterator[SourceSession]:
         ends = [each for each in reversed(mains) if not self._nodes[each].has_child and each not in covered]
-        made = 0
-        for end in ends[:MOST_ENDS]:
+        made, prompt = 0, "abandoned prompt without an answer"
+        for number, end in enumerate(ends):
+            if number >= MOST_ENDS:  # a walk to the root for each would take the square of the time
+                is_prompt = not self._nodes[end].key and ((above := self._above(end)) is None or above in covered)
+                self._notes.left_out[prompt if is_prompt else "further branch"] += end not in covered
+                continue
             segment = self._split(self._walk(end))[-1]
             own = [index for index in segment if index not in covered]
             if end in covered or not any(self._nodes[index].key for index in own):
-                self._notes.left_out["abandoned prompt without an answer"] += end not in covered
+                self._notes.left_out[prompt] += end not in covered
             elif made == MOST_BRANCHES:
                 self._notes.left_out["further branch"] += 1
             else:

@@ -17,6 +17,7 @@ from amplifier_core.transcript import Message, settled_length
 from amplifier_foundation.sessions.costs import spent_of
 from amplifier_foundation.sessions.exporting import SCHEMA, json_lines
 from amplifier_foundation.sessions.history import INTERRUPTED, text_of
+from amplifier_foundation.sessions.importing import claude_code
 from amplifier_foundation.sessions.importing.finding import describe, detect, find_in, find_sessions, read_sessions
 from amplifier_foundation.sessions.importing.json_lines import JsonLines, Notes, parse_object
 from amplifier_foundation.sessions.importing.sources import FROM_A_FILE
@@ -254,6 +255,23 @@ async def test_a_session_that_has_moved_on_here_is_left_alone_and_a_fork_gets_th
     assert await states(store, path) == [("grown", fork_id, 1)]
     assert await states(store, path) == [("unchanged", fork_id, 0)]
     assert len(await store.sessions()) == 2
+
+
+async def test_each_of_very_many_abandoned_prompts_and_branches_is_counted(
+    store: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claude_code, "MOST_ENDS", 3)
+    file = ClaudeFile(str(tmp_path))
+    root = file.user("root")
+    for number in range(4):
+        file.user(f"branch {number}", above=root)
+        file.answer(f"m{number}", text("So it is."))
+    for number in range(5):
+        file.user(f"prompt {number}", above=root)
+    file.user("last", above=root)
+    notes = Notes()
+    await take(store, file.write(tmp_path / "session.jsonl"), notes)
+    assert notes.left_out == {"abandoned prompt without an answer": 5, "further branch": 4}
 
 
 async def test_going_back_makes_forks_that_share_the_history(store: SessionStore, tmp_path: Path) -> None:
