@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from amplifier_foundation.operations.history import read_history
 from amplifier_foundation.sessions.store_views import views_of
 
+from .links import find_stored
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -26,6 +28,7 @@ class Outcome(NamedTuple):
     at: datetime
     delivery_id: str
     session_id: str | None
+    """None: no session was made."""
 
 
 async def read_outcome(desk: Desk, row: Row) -> Outcome | None:
@@ -47,4 +50,5 @@ async def _find_last(desk: Desk, row: Row) -> Delivery | None:
 
 async def _describe(desk: Desk, delivery: Delivery) -> Outcome:
     steps = await read_history(desk.store, delivery)
-    return Outcome(delivery.state, steps[-1].text, delivery.updated, delivery.delivery_id, delivery.session_id)
+    session_id = delivery.session_id if await find_stored(desk.store, [delivery.session_id]) else None
+    return Outcome(delivery.state, steps[-1].text, delivery.updated, delivery.delivery_id, session_id)

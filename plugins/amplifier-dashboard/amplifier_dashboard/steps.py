@@ -12,6 +12,7 @@ from amplifier_core.frozen import slotted
 from amplifier_foundation.cli.view import MARKS
 from amplifier_foundation.operations.history import Following
 
+from .links import find_stored
 from .pages import Entry, Feed
 from .rendering import render_block
 
@@ -47,6 +48,12 @@ class Step(NamedTuple):
 
     number: int
     entry: HistoryEntry
+
+    @property
+    def session_id(self) -> str | None:
+        """The session of its delivery, or of what a person did."""
+        delivery, act = self.entry.delivery, self.entry.act or {}
+        return delivery.session_id if delivery is not None else act.get("session_id")
 
     @property
     def sign(self) -> str:
@@ -86,6 +93,8 @@ def make_feed(desk: Desk, shown: int, project: str = "", queue: tuple[str, str] 
     async def since(number: int) -> Sequence[Entry]:
         steps = [each for each in await read_steps(desk, queue) if project in ("", each.entry.project)]
         fresh = [each for each in steps if each.number > number] if number else steps[-shown:]
-        return [Entry(each.number, render_block("steps.html", "step", {"step": each})) for each in fresh]
+        stored = await find_stored(desk.store, [each.session_id for each in fresh])
+        made = [(each.number, {"step": each, "stored": stored}) for each in fresh]
+        return [Entry(number, render_block("steps.html", "step", values)) for number, values in made]
 
     return Feed(since, keep=4 * shown)

@@ -93,6 +93,19 @@ async def test_the_overview_has_counts_outcomes_and_costs(desk: Desk, filled: Fi
     assert f"Spent today {spent_by_day.get(today(), '-')}" in text
 
 
+async def test_no_page_links_to_a_session_that_was_not_made(desk: Desk, filled: Filled) -> None:
+    at = datetime.now(UTC)
+    delivery = await deliver(desk.store, filled.garden, "garden/watcher", "t", file_change("x", at), at)
+    claimed = await desk.store.claim(filled.garden, "garden/watcher", owner="1", lease=60, session_id="s-none", now=at)
+    assert claimed is not None
+    await desk.store.dead_letter(claimed, reason="Its template has no value for 'event_name'")
+    for page in ("/", "/deliveries/{delivery_id}", "/background/{background_id}"):
+        ids = {"delivery_id": delivery.delivery_id, "background_id": key(filled.garden, "garden/watcher")}
+        html = await show(desk, page, **ids)
+        assert "event_name" in html
+        assert "/sessions/s-none" not in html
+
+
 async def test_an_outcome_is_read_anew_when_it_changes(desk: Desk, filled: Filled) -> None:
     await show(desk, "/")
     at = datetime.now(UTC)

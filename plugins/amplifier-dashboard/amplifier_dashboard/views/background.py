@@ -19,7 +19,7 @@ from amplifier_foundation.sessions.lineage import describe_event
 from amplifier_foundation.sessions.store_views import views_of
 
 from ..declarations import Known, load_known, read_queues
-from ..links import background_key
+from ..links import background_key, find_stored
 from ..observing import read_processes, read_spending, today
 from ..pages import Act, Page, Reply, View
 from ..rendering import render_block
@@ -85,6 +85,7 @@ async def show_background(desk: Desk, place: Place) -> Page:
         "line": (await read_sparklines(desk, project)).get((project, queue)),
         "spent": spent,
         "triggers": [await _describe(desk, each, project, row["state"]) for each in loaded.triggers(name)],
+        "stored": await find_stored(desk.store, [each.session_id for each in page]),
         "deliveries": [(each, describe_event(each.event)) for each in page[:SHOWN]],
         "more": place.with_query({"before": page[SHOWN - 1].delivery_id}) if len(page) > SHOWN else "",
         "newest": place.with_query({"before": ""}) if before else "",

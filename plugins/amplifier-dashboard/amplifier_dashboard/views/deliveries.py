@@ -18,6 +18,7 @@ from amplifier_foundation.operations.history import read_history
 from amplifier_foundation.operations.running import status_elsewhere, wake
 from amplifier_foundation.sessions.lineage import describe_event
 
+from ..links import find_stored
 from ..pages import Act, Page, Reply, View
 from ..rendering import render_block
 from ..steps import Step
@@ -59,12 +60,14 @@ async def show_delivery(desk: Desk, place: Place) -> Page:
     owners: Sequence[str] = getattr(delivery, "owners", ())
     text = dump_json(redact_all(dict(delivery.event.data)), indent=2)
     chain = list(_chain(await explain(desk.store, delivery.event.event_id), delivery))
+    shown = [Step(0, each) for each in steps[-MOST:]]
     values = {
         "delivery": delivery,
+        "stored": await find_stored(desk.store, [delivery.session_id, *(each.session_id for each in shown)]),
         "read_only": desk.read_only,
         "bundle": delivery.queue.rpartition("/")[0],
         "summary": describe_event(delivery.event),
-        "steps": [Step(0, each) for each in steps[-MOST:]],
+        "steps": shown,
         "steps_left_out": max(0, len(steps) - MOST),
         "hosts": [(delivery.epoch - len(owners) + 1 + at, host_of(each)) for at, each in enumerate(owners)],
         "data": text[:LONGEST],

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from amplifier_core.errors import InvalidSessionId, SessionNotFound
 from amplifier_core.utils.secrets import redact_all
 from amplifier_foundation.documents.json_text import dump_json
 
+from ..links import find_stored
 from ..pages import Act, Entry, Feed, Page, View
 from ..rendering import render_block
 
@@ -36,7 +35,7 @@ async def show_log(desk: Desk, place: Place) -> Page:
         events = await _read_since(desk, number or max(0, await desk.store.last_sequence() - RECENT))
         left_out = [Entry(each.sequence or 0, Markup()) for each in events[:-RECENT]]  # the browser keeps the last ones
         shown = events[-RECENT:]
-        stored = await _find_stored(desk, {each.source_session_id for each in shown if each.source_session_id})
+        stored = await find_stored(desk.store, [each.source_session_id for each in shown])
         return [*left_out, *(_show(each, stored) for each in shown)]
 
     return Page("Log of events", TEMPLATE, {}, {"events": Feed(since, keep=RECENT)})
@@ -47,15 +46,6 @@ async def _read_since(desk: Desk, number: int) -> list[SessionEvent]:
     while page := await desk.store.events(since=number):
         found += page
         number = page[-1].sequence or number
-    return found
-
-
-async def _find_stored(desk: Desk, ids: set[str]) -> set[str]:
-    """Return the ids of stored sessions; a source may be a background session, or a session of another site."""
-    found = set()
-    for each in ids:
-        with suppress(InvalidSessionId, SessionNotFound):
-            found.add((await desk.store.get(each)).session_id)
     return found
 
 
