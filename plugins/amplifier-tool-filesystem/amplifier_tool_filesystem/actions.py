@@ -289,7 +289,9 @@ class FileActions:
                 if name != "/".join(path.parts):  # rules may fit the real name alone
                     closed = Closed(self._find_closed(tool, name))
                     if closed.leaves_out(Found(path.parts, path)):
-                        raise NotPermitted(str(path))
+                        told = f"the permissions close {shown} by its real name, about which nobody can be asked"
+                        remedy = "a person may rename it, or write the rule for the name as it is shown"
+                        raise FileToolError("NotPermitted", f"{told}; {remedy}")
             about = {"file_path": name}, {"file_path": kind_of(tool)}
             if tool == "edit_notebook" and gate.decide("edit_file", *about).effect == "deny":
                 raise FileToolError("NotPermitted", f"a rule keeps edit_file from {path}, and so edit_notebook")

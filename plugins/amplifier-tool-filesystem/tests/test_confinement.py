@@ -205,6 +205,8 @@ async def test_a_rule_that_fits_the_real_name_holds_for_the_shown_one(
     coordinator.guard(PermissionGate(Policy([parse_permissions({effect: [rule]}, "user settings", is_own=True)]), work))
     result = await call("read_file", file_path=shown)
     assert (result.success, result.error and result.error["type"]) == (False, "NotPermitted")
+    assert f"{shown} by its real name" in result.error["message"]
+    assert name not in result.error["message"]
 
 
 TARGETS = {"src": "allow", ".git": "deny", "private": "deny", "asked": "ask"}
