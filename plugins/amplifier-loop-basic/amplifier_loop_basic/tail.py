@@ -40,12 +40,12 @@ _WHOLE = _ENDS | {"", "tool_calls", "tool_use", "function_call"}
 """The words for a whole answer; some services also say one for calls where there is none."""
 
 
-def unfinished_reason(response: ChatResponse, text: str, *, may_be_silent: bool) -> str:
+def unfinished_reason(response: ChatResponse, text: str) -> str:
     """Return why an answer with this text is not whole; "" for a whole one.
 
-    The names of `_SPELLINGS` stand for any service's word. `empty` is an answer without a text: some providers drop the
-    one of a refusal. After tool calls (`may_be_silent`) a model may have nothing to add. A text with an unknown word is
-    an answer, as services invent words; a warning tells the word.
+    The names of `_SPELLINGS` stand for any service's word. A model that ends by itself without a text has nothing to
+    say; without such a word, the answer is `empty`: some providers drop the text of a refusal. A text with an unknown
+    word is an answer, as services invent words; a warning tells the word.
     """
     said = response.finish_reason or ""
     for key, value in (response.metadata or {}).items():
@@ -55,7 +55,7 @@ def unfinished_reason(response: ChatResponse, text: str, *, may_be_silent: bool)
     if word in _REASONS:
         return _REASONS[word]
     if not text:
-        return "" if may_be_silent and word in _ENDS else "empty"
+        return "" if word in _ENDS else "empty"
     if word not in _WHOLE:
         logger.warning("an answer may not be whole: its service ended it with '%s', an unknown word", said[:50])
     return ""

@@ -85,8 +85,6 @@ class Turn:
     text: str = ""
     finish_reason: str = ""
     """Why the answer is not whole, see `unfinished_reason`; of a denial, the `finish_reason` in its data."""
-    has_called: bool = False
-    """Whether tools were called in this turn."""
     limit: str = ""
     """The limit that stopped the turn before an answer: `max_iterations`."""
 
@@ -152,7 +150,6 @@ class Turn:
             history = await read_history(self.context)
         continues = not prompt and awaits_model(history)
         unanswered = find_unanswered(history)
-        self.has_called = continues and bool(unanswered or history[-1].get("role") == "tool")
         if unanswered:
             await self._settle_calls(unanswered)
             if self.status != "success":
@@ -196,7 +193,6 @@ class Turn:
                     return
                 continue
             await self.context.add_message(_make_message(response, blocks, wanted))
-            self.has_called = True
             await calls.run(wanted, task)
             if calls.is_holding:
                 self._stop("incomplete", HELD)
@@ -204,7 +200,7 @@ class Turn:
     async def _is_answer(self, response: ChatResponse, blocks: list[dict[str, Any]]) -> bool:
         """Add a response without calls to the history, and return whether it ends the turn."""
         text = "\n\n".join([block["text"] for block in blocks if block.get("type") == "text"])
-        reason = unfinished_reason(response, text, may_be_silent=self.has_called)
+        reason = unfinished_reason(response, text)
         if blocks or not reason:  # a refusal may have no word: the question stays open
             await self.context.add_message(_make_message(response, blocks, unfinished=reason))
         if not reason and TURN_STOP in self.signals.heard and await self._is_sent_back(text):
