@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 _encode: Callable[[object], str] = JSONEncoder(allow_nan=False, check_circular=False).encode
 """An object within itself is nested too deeply then; the check would take as long as the rest."""
 
+_NAMES = (".properties", ".patternProperties", ".$defs", ".definitions")
+"""The ends of places whose keys are names."""
+
 
 class NotDescribed(TypeError):
     """An attribute of a tool has no place in a request."""
@@ -62,22 +65,30 @@ def explain(error: Exception, tool: Tool) -> str:
     return str(error)
 
 
-def _as_json(value: Any, where: str, above: tuple[int, ...] = ()) -> Any:
-    """Return a value with plain mappings and lists, and with None for NaN and infinity, as in JavaScript.
+def _as_json(value: Any, where: str, above: tuple[int, ...] = (), *, is_example: bool = False) -> Any:
+    """Return a value with plain mappings and lists, and without NaN and infinity.
 
-    Raises `NotDescribed` with the place of a part without a JSON form.
+    In an example they are None, as in JavaScript; a bound that nothing reaches is left out. Raises `NotDescribed` with
+    the place of a part without a JSON form, also for an allowed value.
     """
     if id(value) in above:
         raise NotDescribed("input_schema", f"{where}: contains itself")
+    within = (*above, id(value))
     if isinstance(value, Mapping):
-        for key in value:
+        made = {}
+        for key, item in value.items():
             if not isinstance(key, (str, int, float, type(None))):
                 raise NotDescribed("input_schema", f"{where}: a key that is a {type(key).__name__} is not JSON")
-        return {key: _as_json(item, f"{where}.{key}", (*above, id(value))) for key, item in value.items()}
+            shown = is_example or (key in ("default", "examples") and not where.endswith(_NAMES))
+            if shown or key == "const" or not (isinstance(item, float) and not isfinite(item)):
+                made[key] = _as_json(item, f"{where}.{key}", within, is_example=shown)
+        return made
     if isinstance(value, (list, tuple)):
-        return [_as_json(item, f"{where}[{index}]", (*above, id(value))) for index, item in enumerate(value)]
+        return [_as_json(item, f"{where}[{index}]", within, is_example=is_example) for index, item in enumerate(value)]
     if isinstance(value, float) and not isfinite(value):
-        return None
+        if is_example:
+            return None
+        raise NotDescribed("input_schema", f"{where}: {value} is not JSON")
     if not isinstance(value, (str, int, float, type(None))):
         raise NotDescribed("input_schema", f"{where}: {type(value).__name__} is not JSON")
     return value

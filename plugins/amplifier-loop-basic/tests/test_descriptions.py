@@ -115,6 +115,23 @@ async def test_a_schema_with_nan_infinity_or_other_mappings_is_offered_as_json(r
     assert (parameters["examples"], parameters["required"]) == ([{"most": None}], [])
 
 
+async def test_an_infinite_bound_is_left_out_and_an_infinite_value_is_told(
+    room: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    inf = float("inf")
+    number = {"type": "number", "minimum": -inf, "maximum": inf, "default": inf, "multipleOf": 1}
+    room.tools["good"] = Plain({"type": "object", "properties": {"n": number, "default": {"maximum": inf}}})
+    room.tools["bad"] = Plain({"properties": {"n": {"enum": [1, inf]}}})
+    room.tools["worse"] = Plain({"properties": {"n": {"const": inf}}})
+    await room.run("go", "one")
+    [spec] = room.model.requests[0].tools
+    kept = {"type": "number", "default": None, "multipleOf": 1}
+    assert spec.parameters == {"type": "object", "properties": {"n": kept, "default": {}}}
+    for name, place in (("bad", "enum[1]"), ("worse", "const")):
+        told = f"tool '{name}' is not offered to the model: its input_schema.properties.n.{place}: inf is not JSON"
+        assert any(each.startswith(told) for each in caplog.messages)
+
+
 async def test_a_tool_is_offered_as_soon_as_its_description_is_right(room: Any) -> None:
     room.tools["broken"] = tool = Plain("abc")
     await room.run("go", "one")
