@@ -40,11 +40,6 @@ logger = logging.getLogger(__name__)
 IMPORT_TIME_LIMIT = 10.0
 """The most seconds to import one plugin and have it register."""
 
-BEFORE_TIME_LIMIT = 300.0
-"""The most seconds for one plugin's `before_` hook: it may ask a service."""
-AFTER_TIME_LIMIT = 60.0
-"""The most seconds for one plugin's `after_` hook: what it observes is over, and its caller waits."""
-
 SPECS_GROUP = f"{hookspecs.GROUP}.hookspecs"
 """Entry points of modules with further hook specifications."""
 _LOADED, _BLOCKED = "AMPLIFIER_LOAD_PLUGINS", "AMPLIFIER_BLOCK_PLUGINS"
@@ -240,38 +235,29 @@ class Plugins:
         return bound
 
     async def _await_each(self, hook: str, argument: str, value: object, *, observing: bool) -> None:
-        if self._loop is not None:
-            import asyncio  # not at import: a command without a loop needs no loop of plugins
-
-            if asyncio.get_running_loop() is not self._loop:
-                asking = self._await_each(hook, argument, value, observing=observing)
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, self._loop))
-                return
         if not (implementations := getattr(self._manager.hook, hook).get_hookimpls()):
             return
-        from .cancellation import awaited_failure, count_cancellations  # not at import, as above
-        from .raised import describe_raised
+        import asyncio  # not at import: a command without a loop needs no loop of plugins
 
-        before = count_cancellations()
+        loop = asyncio._get_running_loop()
+        if self._loop is not None and loop is not self._loop:
+            asking = self._await_each(hook, argument, value, observing=observing)
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, self._loop))
+            return
+        task = asyncio.current_task() if loop is not None else None
+        before = task.cancelling() if task is not None else 0
         for implementation in reversed(implementations):
             arguments = {argument: value} if argument in implementation.argnames else {}
-            plugin = f"plugin '{implementation.plugin_name}'"
             try:
                 outcome = start(implementation.function(**arguments))
                 if isinstance(outcome, Waiting):  # a hook that never waits needs no timer
-                    from .time_limits import finish  # not at import, as above
+                    from .awaited_hooks import finish_hook  # it needs asyncio
 
-                    await finish(outcome, AFTER_TIME_LIMIT if observing else BEFORE_TIME_LIMIT, f"its {hook}", plugin)
+                    await finish_hook(outcome, implementation.plugin_name, hook, observing=observing)
             except BaseException as raised:
-                error = await awaited_failure(raised, before)
-                failure = " ".join(f"{plugin} failed in {hook}: {describe_raised(error)}".split())
-                if observing:
-                    logger.warning("%s", failure)
-                elif isinstance(raised, AmplifierError):
-                    raised.add_note(f"in {plugin} ({hook})")
-                    raise
-                else:
-                    raise PluginError(failure) from error
+                from .awaited_hooks import handle_failure
+
+                await handle_failure(raised, before, implementation.plugin_name, hook, observing=observing)
 
     async def before_fork(self, request: ForkRequest) -> None:
         """Ask every plugin. Raises `ForkRefused`."""

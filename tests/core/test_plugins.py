@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amplifier_core import plugins as plugins_module
-from amplifier_core import time_limits
+from amplifier_core import awaited_hooks, time_limits
 from amplifier_core.errors import AmplifierError, ForkRefused, NameTaken, PluginError, PluginLoadFailed, UnknownName
 from amplifier_core.hook_data import ForkRequest, ForkResult, SpawnOutcome, SpawnRequest
 from amplifier_core.hookspecs import hookimpl
@@ -393,7 +392,7 @@ async def test_a_hook_that_never_returns_is_named_and_given_up(
     plugins: Plugins, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("BEFORE_TIME_LIMIT", "AFTER_TIME_LIMIT"):
-        monkeypatch.setattr(plugins_module, limit, 0.02)
+        monkeypatch.setattr(awaited_hooks, limit, 0.02)
     monkeypatch.setattr(time_limits, "NOTICE_AFTER", 0.01)
     seen: list[str] = []
 
