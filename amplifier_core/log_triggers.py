@@ -27,6 +27,11 @@ LOOK_EVERY = 60.0
 """Seconds between two looks at how many have passed a trigger that waits."""
 
 
+def is_received(event: SessionEvent) -> bool:
+    """Return whether an event came from another site."""
+    return (event.project or "").startswith(OF_SITE)
+
+
 class Router(Protocol):
     """A router of events without a log: `EventRouter()`, or one of another program."""
 

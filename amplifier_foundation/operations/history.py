@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.errors import SessionNotFound
 from amplifier_core.frozen import frozen, slotted
 from amplifier_core.ids import host_of
+from amplifier_core.log_triggers import is_received
 from amplifier_core.triggers import TriggerType
 from amplifier_core.utils.secrets import redact_text
 
@@ -28,7 +29,6 @@ from ..sessions.history import describe_fallback, text_of
 from ..sessions.lineage import describe_event
 from ..sessions.records import describe_worktree
 from ..sessions.store_views import views_of
-from ..transports import is_received
 from .acting import describe_act, is_act
 
 if TYPE_CHECKING:

@@ -9,12 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.frozen import frozen
-from amplifier_core.log_triggers import OF_SITE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from amplifier_core.events import SessionEvent
 
 SET_ASIDE = "transport:set_aside"
 """An event in the log: a message could not be sent or read; `reason` says why, and `message` which."""
@@ -42,8 +39,3 @@ class Route:
         """Return the route of a checked entry of the settings."""
         lists = {key: tuple(entry.get(key) or ()) for key in ("publish", "subscribe")}
         return cls(str(entry["name"]), str(entry["site"]), dict(entry.get("config") or {}), **lists)
-
-
-def is_received(event: SessionEvent) -> bool:
-    """Return whether an event came from another site."""
-    return (event.project or "").startswith(OF_SITE)

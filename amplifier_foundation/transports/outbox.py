@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from amplifier_core.events import SessionEvent
+from amplifier_core.log_triggers import is_received
 from amplifier_core.permissions.hidden import is_printable
 from amplifier_core.utils.secrets import redact_text
 
 from ..events.names import matches
 from ..events.stored import StoredSubscription
 from ..hookspecs import Message
-from . import LOST, OWN, SET_ASIDE, is_received
+from . import LOST, OWN, SET_ASIDE
 from .wire import LONGEST_NAME, encode
 
 if TYPE_CHECKING:
