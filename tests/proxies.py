@@ -39,6 +39,8 @@ class Proxy:
         self.signed: list[str] = []
         """The values of `Proxy-Authorization`."""
         self._sockets: list[socket.socket] = []
+        self._ends = threading.Lock()
+        self._has_ended = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -49,6 +51,8 @@ class Proxy:
 
     def __exit__(self, *raised: object) -> None:
         self.answers.set()
+        with self._ends:
+            self._has_ended = True
         for each in (self._listener, *self._sockets):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -57,9 +61,17 @@ class Proxy:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                client = self._listener.accept()[0]
-                self._sockets.append(client)
+                client = self._keep(self._listener.accept()[0])
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _keep(self, opened: socket.socket) -> socket.socket:
+        """Have a socket closed at the end. Raises `OSError` after it."""
+        with self._ends:
+            if not self._has_ended:
+                self._sockets.append(opened)
+                return opened
+        opened.close()
+        raise OSError
 
     def _serve(self, client: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -84,8 +96,7 @@ class Proxy:
                 client.shutdown(socket.SHUT_RDWR)
                 return
             said = re.sub(rb"^(\w+) http://[^/]+", rb"\1 ", said)
-            server = socket.create_connection(self._to)
-            self._sockets.append(server)
+            server = self._keep(socket.create_connection(self._to))
             server.sendall(said)
             threading.Thread(target=_pump, args=(server, client), daemon=True).start()
             _pump(client, server)

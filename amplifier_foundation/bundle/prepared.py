@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from .model import Bundle
 
 
+INSTRUCTION = "instruction_of"
+"""The member of a message's metadata with the name of the bundle whose instruction it is."""
 BUNDLE_FOLDERS = "bundle.folders"
 """The capability with the folders of a session's bundles, the winning one first.
 
@@ -217,7 +219,7 @@ class PreparedBundle:
     async def _set_system_prompt(self, session: AmplifierSession, working_dir: Path) -> None:
         """Make the bundle's instruction the system prompt, built for each request where the context supports it.
 
-        Any other context has it as a message: a resumed history begins with the one of before, which it replaces.
+        Any other context has it as a message with a mark: in a resumed history, it replaces the one of before.
         """
         if not self.bundle.instruction and not self.bundle.context:
             return
@@ -227,11 +229,22 @@ class PreparedBundle:
         if hasattr(context, "set_system_prompt_factory"):
             await context.set_system_prompt_factory(prompt)
             return
-        message, history = {"role": "system", "content": await prompt()}, await session.history()
-        if not len(history) or history[0].get("role") != "system":
+        message = {"role": "system", "content": await prompt(), "metadata": {INSTRUCTION: self.bundle.name}}
+        history = list(await session.history())
+        if any((each.get("role"), each.get("content")) == ("system", message["content"]) for each in history):
+            return
+        before = [at for at, each in enumerate(history) if _mark_of(each) == self.bundle.name]
+        if before:
+            history[before[-1]] = {**history[before[-1]], **message}
+            await context.set_messages(history)
+        else:
             await context.add_message(message)
-        elif history[0].get("content") != message["content"]:
-            await context.set_messages([{**history[0], **message}, *history.since(1)])
+
+
+def _mark_of(message: Mapping[str, Any]) -> Any:
+    """Return the name of the bundle whose instruction a message is; None for any other message."""
+    metadata = message.get("metadata")
+    return metadata.get(INSTRUCTION) if isinstance(metadata, dict) else None
 
 
 def _make_loader(parent: AmplifierSession | None) -> ModuleLoader:

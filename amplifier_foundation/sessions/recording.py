@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import SessionStore
-    from amplifier_core.transcript import Message, Transcript
+    from amplifier_core.transcript import Message
 
 T = TypeVar("T")
 
@@ -62,13 +62,9 @@ class SessionRecorder:
         self._session = session
         self._store = store
         self._recorded = recorded
-        self._position = recorded
-        """The same in the history of the session: its context may keep fewer messages than the store."""
-        self._last: Message | None = None
-        """The last message that was stored here."""
-        self._warned = False
-        self.turns = 0
-        """The turns whose first message was stored here."""
+        self._added: list[Message] | None = None
+        """What a context with messages of its own was given since the last flush: it may forget or change them."""
+        self._turns = 0
         self._events = _CHECKPOINTS[session.config["session"].get("persistence") or "message"]
         self._is_prompt = self._events is _CHECKPOINTS["message"]
         self._lock = asyncio.Lock()
@@ -77,6 +73,12 @@ class SessionRecorder:
         self.once = OnceGuard(session, self.metadata)
         self._times = CallTimes(session)
         self.held = HeldCalls(self)
+
+    @property
+    def turns(self) -> int:
+        """The turns that began since the first message here."""
+        added = self._session.transcript.since(self._recorded) if self._added is None else self._added
+        return self._turns + len(turn_starts(added))
 
     @property
     def stored(self) -> int | None:
@@ -109,39 +111,35 @@ class SessionRecorder:
     async def flush(self) -> int:
         """Store the new messages; return the number of stored ones. Raises the errors of the store."""
         async with self._lock:
-            fresh = self._find_fresh(await self._session.history())
+            added = self._added
+            fresh = list(added) if added is not None else await read_since(self._session, self._recorded)
             if fresh:
                 await self._keep_taint()
                 await shield_to_completion(self._append(fresh))
         return self._recorded
 
-    def take_up(self, history: Transcript) -> None:
-        """Record the messages after this history, the stored one as far as the context has kept it."""
-        if len(history) < self._position:
-            self._warn(f"keeps {len(history)} of the {self._position} messages that it was given")
-            self._position, self._last = len(history), history[-1] if len(history) else None
-
-    def _find_fresh(self, history: Transcript) -> list[Message]:
-        """Return the messages that are not stored.
-
-        A history that was cut, or begun anew, is new after the last stored message: all of it, if that is gone.
-        """
-        position, last = self._position, self._last
-        if len(history) >= position and (last is None or history[position - 1].get("role") == last.get("role")):
-            return history.since(position)
-        messages = list(history)
-        self._position = next((at for at in range(len(messages), 0, -1) if messages[at - 1] == last), 0)
-        if not self._position:
-            self._last = None
-            self._warn("has replaced its history")
-        return messages[self._position :]
-
-    def _warn(self, text: str) -> None:
-        if not self._warned:
-            self._warned = True
-            spec = self._session.config["session"]["context"]
+    async def listen(self) -> None:
+        """Note each message that a context with messages of its own is given from now on."""
+        session, context = self._session, self._session.coordinator.get("context")
+        if context is None or getattr(context, "transcript", None) is session.transcript:
+            return
+        history = await session.history()
+        if len(history) < self._recorded:
+            spec = session.config["session"]["context"]
             name = spec.get("module") if isinstance(spec, dict) else spec
-            logger.warning("context '%s' %s: the stored messages are kept, and the new ones follow", name, text)
+            kept = f"keeps {len(history)} of the {self._recorded} messages that it was given"
+            logger.warning("context '%s' %s: the stored ones stay, and the new ones follow", name, kept)
+        add, added = context.add_message, history.since(self._recorded)
+        self._added = added
+
+        async def add_and_note(message: Message) -> None:
+            await add(message)
+            added.append({**message})
+
+        try:
+            context.add_message = add_and_note
+        except AttributeError:  # it has slots: its messages are found by their places
+            self._added = None
 
     async def _keep_taint(self) -> None:
         """Store that the session has read text of strangers, before the text itself."""
@@ -154,8 +152,9 @@ class SessionRecorder:
         known = [{**stamp, **took} for stamp, took in zip(known, self._times.describe(messages), strict=True)]
         safe = [_with_metadata(_without_secrets(each), about) for each, about in zip(messages, known, strict=True)]
         self._recorded = await self._store.append(self._session.session_id, safe, at=self._recorded)
-        self._position, self._last = self._position + len(messages), messages[-1]
-        self.turns += len(turn_starts(messages))
+        self._turns += len(turn_starts(messages))
+        if self._added is not None:
+            del self._added[: len(messages)]
 
 
 def _without_secrets(message: Message) -> Message:
@@ -201,7 +200,7 @@ async def record_session(
     try:
         if recorder is not None:
             recorder.attach()
-            recorder.take_up(await session.history())
+            await recorder.listen()
             await hand_over_decisions(session, metadata)
         yield recorder
     finally:

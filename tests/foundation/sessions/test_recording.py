@@ -10,7 +10,7 @@ import pytest
 from amplifier_core import AmplifierSession, SessionRecord
 from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore
-from amplifier_core.transcript import text_of
+from amplifier_core.transcript import Transcript, text_of
 from amplifier_foundation import SessionRecorder
 from amplifier_foundation.sessions.usage import Usage, sum_usages
 from amplifier_foundation.spawning.conversation import open_conversation
@@ -96,13 +96,19 @@ class Odd:
 
     async def add_message(self, message):
         self.messages.append(message)
+        if self.fault == "window":
+            self.messages = self.messages[-3:]
 
     async def get_messages(self):
+        if self.fault == "pinned":
+            return [*self.messages, {"role": "system", "content": "Be brief."}]
         return self.messages[-1:] if self.fault == "short" else list(self.messages)
 
     async def get_messages_for_request(self, token_budget=None, provider=None):
         if self.fault == "compacts" and len(self.messages) > 4:
             self.messages = [{"role": "user", "content": "what was before"}, *self.messages[-2:]]
+        if self.fault == "edits":
+            self.messages = [{**each, "content": str(each["content"])[:3]} for each in self.messages[-3:]]
         return list(self.messages)
 
     async def set_messages(self, messages):
@@ -125,14 +131,18 @@ PROMPT = [("system", "Be kind.")]
     [
         (None, [*PROMPT, *TURNS], []),
         ("drop", [*PROMPT, *TURNS], [f"keeps 1 of the {given} messages that it was given" for given in (3, 5)]),
-        ("short", TURNS, ["has replaced its history", "keeps 1 of the 2 messages that it was given"]),
+        ("short", [*PROMPT, *TURNS], ["keeps 1 of the 3 messages that it was given"]),
         ("compacts", [*PROMPT, *TURNS], []),
+        ("window", [*PROMPT, *TURNS], []),
+        ("edits", [*PROMPT, *TURNS[:-1], ("assistant", "You said: thr")], []),
     ],
 )
+@pytest.mark.parametrize("persistence", ["message", "turn", "end"])
 async def test_the_history_of_a_context_of_its_own_is_stored_whole_and_its_turns_are_counted(
     fault: str | None,
     kept: list[tuple[str, str]],
     warned: list[str],
+    persistence: str,
     store: DurableStore,
     make_bundle: MakeBundle,
     plugins: Plugins,
@@ -141,7 +151,7 @@ async def test_the_history_of_a_context_of_its_own_is_stored_whole_and_its_turns
 ) -> None:
     (tmp_path / "odd.py").write_text(CONTEXT, encoding="utf-8")
     module = {"module": "context-odd", "source": "./odd.py", "config": {"fault": fault}}
-    prepared = make_bundle(providers=playbook(), session={"context": module})
+    prepared = make_bundle(providers=playbook(), session={"context": module, "persistence": persistence})
     prepared.bundle.instruction = "Be kind."
     record, talks = None, [["one"], ["two", "three"]] if fault != "drop" else [["one"], ["two"], ["three"]]
     for prompts in talks:
@@ -172,3 +182,20 @@ async def test_a_resumed_context_of_its_own_has_the_instruction_of_now(
             history = await conversation.session.history()
         record = await conversation.read_record()
     assert [text_of(each) for each in history if each["role"] == "system"] == ["Be brief."]
+
+
+async def test_the_instruction_is_added_once_to_a_history_that_begins_with_something_else(
+    store: DurableStore, make_bundle: MakeBundle, plugins: Plugins, tmp_path: Path
+) -> None:
+    (tmp_path / "odd.py").write_text(CONTEXT, encoding="utf-8")
+    given = Transcript([{"role": "system", "content": "The code is 42."}, {"role": "user", "content": "hello"}])
+    prepared = make_bundle(providers=playbook(), session={"context": {"module": "context-odd", "source": "./odd.py"}})
+    prepared.bundle.instruction = "Be kind."
+    record: SessionRecord | None = await store.create(SessionRecord("s"))
+    await store.append("s", list(given), at=0)
+    for _ in range(3):
+        record = await store.get("s")
+        async with open_conversation(prepared, store, plugins, resume=record) as conversation:
+            await conversation.say("one")
+    stored = await store.read("s")
+    assert [text_of(each) for each in stored if each["role"] == "system"] == ["The code is 42.", "Be kind."]
