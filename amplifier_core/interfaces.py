@@ -105,7 +105,11 @@ class Tool(Protocol):
 
 @runtime_checkable
 class ContextManager(Protocol):
-    """The memory of a session: an ordered list of messages, each a plain dict."""
+    """The memory of a session: an ordered list of messages, each a plain dict.
+
+    With `async def set_system_prompt_factory(factory)`, it gets a function that makes the system prompt of each
+    request; without, the system prompt of a bundle is one of its messages.
+    """
 
     async def add_message(self, message: dict[str, Any]) -> None:
         """Append `message`."""
