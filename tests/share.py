@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Offer the option."""
-    about = "run so many cases of each test, and so many tests of each file of slow ones: the first"
+    about = "run so many cases of each test, and tests of each slow file: the first; 1 leaves out what is long"
     parser.addoption("--share", type=int, help=about)
 
 
@@ -33,6 +33,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     begun, kept, left_out = Counter[object](), [], []
     for item in items:
+        if share == 1 and item.get_closest_marker("long") is not None:
+            left_out.append(item)
+            continue
         test, _, _ = item.nodeid.partition("[")
         groups = [test] if item.get_closest_marker("slow") is None else [test, item.path]
         (left_out if any(begun[group] >= share for group in groups) else kept).append(item)

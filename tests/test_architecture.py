@@ -400,6 +400,31 @@ def test_a_module_for_every_kernel_imports_at_once_what_every_kernel_has(name: s
     assert found <= PUBLISHED
 
 
+UNREACHED = {
+    *("actions.py _resolve", "diffs.py show_change"),  # behind a gate, and in a preview
+}
+"""Functions of these modules that another kernel does not reach."""
+
+
+@pytest.mark.parametrize("name", PORTABLE)
+def test_a_module_for_every_kernel_does_without_what_another_kernel_lacks(name: str) -> None:
+    package = PLUGINS[0].parent / f"amplifier-{name}" / f"amplifier_{name.replace('-', '_')}"
+    unguarded = set()
+    for path in sources(package):
+        for function in (node for node in nodes_of(path) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
+            tries = {
+                id(each)
+                for node in ast.walk(function)
+                if isinstance(node, ast.Try | ast.With)  # `suppress(ImportError)`, too
+                for each in ast.walk(node)
+            }
+            for each in ast.walk(function):
+                part = (getattr(each, "module", None) or "").split(".") if isinstance(each, ast.ImportFrom) else []
+                if part[:1] == [KERNEL.name] and part[1:2] and part[1] not in PUBLISHED and id(each) not in tries:
+                    unguarded.add(f"{path.name} {function.name}")
+    assert unguarded <= UNREACHED
+
+
 def test_a_plugin_takes_a_missing_name_of_a_module_of_the_kernel_for_no_other_kernel() -> None:
     """A name that has changed is an error: a stand-in for it would hide no secret, and keep no file closed."""
     tries = [(path, node) for path in all_sources() for node in nodes_of(path) if isinstance(node, ast.Try)]

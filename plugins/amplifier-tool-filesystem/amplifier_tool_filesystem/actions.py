@@ -276,12 +276,12 @@ class FileActions:
 
     def _resolve(self, tool: str, given: str) -> InnerPath:
         """Return the path without links. Raises `NotPermitted`: a link may have changed since the call was decided."""
-        from amplifier_core.permissions.hidden import show_hidden
-
         if tool in WRITING and given.endswith("/"):
             raise InvalidInput(f"{given!r} names a folder; name a file, without '/' at its end")
         path, gate = self._folder.resolve(given), getattr(self._coordinator, "permissions", None)
         if gate is not None:
+            from amplifier_core.permissions.hidden import show_hidden  # the kernel with gates has it
+
             # A file with hidden characters in its name may be read by its shown name; no rule lets one be written.
             name, shown = "/".join(path.parts), str(path)
             if tool not in WRITING:

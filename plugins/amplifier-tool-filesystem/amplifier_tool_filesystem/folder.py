@@ -134,9 +134,12 @@ def require_regular(status: os.stat_result, path: InnerPath) -> None:
 
 def show_name(name: str) -> str:
     r"""Return a name as prompts of events show it: with `\xe9` for a byte outside UTF-8, and `\n` for a line break."""
-    from amplifier_core.permissions.hidden import show_hidden
-
-    return show_hidden(show((name,)))
+    shown = show((name,))
+    try:
+        from amplifier_core.permissions.hidden import show_hidden
+    except ModuleNotFoundError:  # another kernel shows events as they are
+        return shown
+    return show_hidden(shown)
 
 
 def show(parts: tuple[str, ...]) -> str:
