@@ -44,8 +44,8 @@ def unfinished_reason(response: ChatResponse, text: str) -> str:
     """Return why an answer with this text is not whole; "" for a whole one.
 
     The names of `_SPELLINGS` stand for any service's word. A model that ends by itself without a text has nothing to
-    say; without such a word, the answer is `empty`: some providers drop the text of a refusal. A text with an unknown
-    word is an answer, as services invent words; a warning tells the word.
+    say; without such a word, the answer is `empty`: some providers drop the text of a refusal. White space is no text.
+    A text with an unknown word is an answer, as services invent words; a warning tells the word.
     """
     said = response.finish_reason or ""
     for key, value in (response.metadata or {}).items():
@@ -54,7 +54,7 @@ def unfinished_reason(response: ChatResponse, text: str) -> str:
     word = said.lower()
     if word in _REASONS:
         return _REASONS[word]
-    if not text:
+    if not text.strip():
         return "" if word in _ENDS else "empty"
     if word not in _WHOLE:
         logger.warning("an answer may not be whole: its service ended it with '%s', an unknown word", said[:50])

@@ -209,7 +209,7 @@ class Turn:
             return False
         self.text, self.finish_reason = text, reason
         if reason:
-            self._stop("incomplete", text or f"The model gave no answer ({reason}).")
+            self._stop("incomplete", text if text.strip() else f"The model gave no answer ({reason}).")
         return True
 
     async def _is_sent_back(self, text: str) -> bool:

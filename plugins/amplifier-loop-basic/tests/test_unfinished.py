@@ -66,8 +66,9 @@ async def test_a_refusal_without_a_word_leaves_the_question_open(room: Any) -> N
 
 
 @pytest.mark.parametrize("said", [None, "tool_calls", "odd_word"])
-async def test_an_answer_without_a_word_is_empty(room: Any, said: str | None) -> None:
-    await room.run("go", answer("", said))
+@pytest.mark.parametrize("text", ["", "\n\n"])
+async def test_an_answer_without_a_word_is_empty(room: Any, said: str | None, text: str) -> None:
+    assert await room.run("go", answer(text, said)) == "The model gave no answer (empty)."
     (end,) = room.data("orchestrator:complete")
     assert (end["status"], end["finish_reason"]) == ("incomplete", "empty")
 
