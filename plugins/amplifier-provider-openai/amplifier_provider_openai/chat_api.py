@@ -195,6 +195,8 @@ class Answer:
         self.model = ""
         self.id = ""
         self.reason: str | None = None
+        self.is_counted = False
+        """Whether the usage came behind all parts: the end of an answer, for services without a word for it."""
         self.is_refusal = False
         self.usage: CompletionUsage | None = None
 
@@ -202,8 +204,10 @@ class Answer:
         """Take one more piece, and pass it on."""
         self.model, self.id = chunk.model or self.model, chunk.id or self.id
         self.usage = chunk.usage or self.usage
-        if chunk.usage is not None and not chunk.choices:  # the end: some services have no word for one without a fault
-            self.reason = self.reason or "stop"
+        if chunk.choices:
+            self.is_counted = False
+        elif chunk.usage is not None:
+            self.is_counted = bool(self.parts)
         for choice in chunk.choices[:1]:
             delta = choice.delta
             for name in _REASONING_FIELDS:
@@ -258,7 +262,7 @@ async def follow(
         await answer.take(chunk)
         if chunk.usage is not None:
             blocks.note_usage(lambda: _read_usage(answer, model))
-    if answer.reason is None:
+    if answer.reason is None and not answer.is_counted:
         raise StreamError("the answer ended before it was complete")
     await answer.end()
     return answer

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_core.llm_errors import InvalidToolCallError
+from amplifier_core.llm_errors import InvalidToolCallError, StreamError
 from amplifier_core.message_models import ChatRequest
 from tests.wire import openai as wire
 from tests.wire.server import json_answer, sse, stream_answer
@@ -160,6 +160,16 @@ async def test_an_answer_with_an_end_and_no_reason_is_whole(serve: Any) -> None:
     chunks = [each.replace(b'"stop"', b"null") for each in wire.chunks_of(wire.text("Good day"))]
     response = await (await serve(stream_answer(chunks), api="chat")).ask()
     assert (response.content[0].text, response.finish_reason) == ("Good day", "stop")
+
+
+@pytest.mark.parametrize("parts", [2, 0])
+async def test_a_usage_before_the_end_of_an_answer_is_no_end(serve: Any, parts: int) -> None:
+    *first, end, usage, _ = wire.chunks_of(wire.text("Good", " day"))
+    chunks = [*first[:parts], usage, *first[parts:]]
+    service = await serve(stream_answer(chunks), stream_answer([*chunks, end]), api="chat")
+    with pytest.raises(StreamError):
+        await service.ask()
+    assert (await service.ask()).content[0].text == "Good day"
 
 
 async def test_items_of_an_answer_without_a_list_at_its_end_are_kept(serve: Any) -> None:
