@@ -26,7 +26,7 @@ from .aliases import resolve_alias
 from .preferences import find_mounted, is_glob_pattern, read_preferences, resolve_model_pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from amplifier_core.coordinator import ModuleCoordinator
     from amplifier_core.session import AmplifierSession
@@ -142,17 +142,20 @@ class FallbackProvider:
     async def _fit(self, request: Any, first: Choice, choice: Choice) -> Any:
         """Return the request for `first` with what the context chooses for the window of another choice.
 
-        What a loop has added at the end stays. A request with other messages than those of the context stays as it is.
+        What a loop has added at the end stays, and other messages than those of the context stay, but for what the
+        loop leaves out for a provider (`adapt_messages`).
         """
         context = self._coordinator.get("context")
-        if context is None:
-            return request
-        given = [each["role"] for each in await context.get_messages_for_request(provider=first.provider)]
-        messages = make_request(await context.get_messages_for_request(provider=choice.provider), None).messages
-        if not (given and messages) or given != [each.role for each in request.messages[: len(given)]]:
-            return request
-        # The last message of the context may have the addition of a hook.
-        return request.model_copy(update={"messages": [*messages[:-1], *request.messages[len(given) - 1 :]]})
+        adapt = getattr(self._coordinator.get("orchestrator"), "adapt_messages", lambda messages, provider: messages)
+        messages, kept = [], request.messages
+        if context is not None:
+            given = adapt(await context.get_messages_for_request(provider=first.provider), first.provider)
+            fitted = await context.get_messages_for_request(provider=choice.provider)
+            if given and fitted and _begins_with(kept, make_request(given, None).messages):
+                # The last message of the context may have the addition of a hook.
+                messages, kept = fitted[:-1], kept[len(given) - 1 :]
+        messages = adapt([*messages, *(each.model_dump() for each in kept)], choice.provider)
+        return request.model_copy(update={"messages": make_request(messages, None).messages})
 
     async def _adapt(self, request: Any, choice: Choice) -> Any:
         """Return the request with the preferred model; the first choice has it in its configuration."""
@@ -169,6 +172,17 @@ class FallbackProvider:
 
     async def _announce(self, choice: Choice, reason: str) -> None:
         await self._coordinator.hooks.emit(EVENT, self._describe(choice, reason))
+
+
+def _begins_with(messages: Sequence[Any], given: Sequence[Any]) -> bool:
+    """Return whether the messages of a request begin with these of a context.
+
+    A system prompt may be another at each request, and the last message may have more.
+    """
+    own = messages[: len(given)]
+    return [each.role for each in own] == [each.role for each in given] and all(
+        one.role == "system" or one.content == other.content for one, other in zip(own[:-1], given[:-1], strict=True)
+    )
 
 
 def _tell_others(raised: Exception, failed: list[tuple[Choice, Exception]]) -> Exception:

@@ -8,7 +8,7 @@ from amplifier_core.message_models import TextBlock, ThinkingBlock, ToolCallBloc
 from amplifier_core.models import ToolResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 Content = str | list[dict[str, Any]]
 
@@ -121,16 +121,15 @@ def add_text(content: Content, text: str) -> Content:
     return f"{content}\n\n{text}" if isinstance(content, str) else [*content, {"type": "text", "text": text}]
 
 
-def has_images(messages: Iterable[dict[str, Any]]) -> bool:
-    """Return whether the result of a tool has blocks."""
-    for each in messages:  # noqa: SIM110 - at each request, and a generator takes three times as long
+def adapt_messages(messages: list[dict[str, Any]], provider: Any) -> list[dict[str, Any]]:
+    """Return messages as a provider takes them: one without vision gets a text in place of images of tools' results."""
+    for each in messages:  # at each request, and a generator takes three times as long
         if each.get("role") == "tool" and each.get("content").__class__ is list:
-            return True
-    return False
-
-
-def without_images(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return messages with a text in place of the images of tools' results, for a model without vision."""
+            break
+    else:
+        return messages
+    if sees_images(provider):
+        return messages
     changed = []
     for message in messages:
         content = message.get("content")

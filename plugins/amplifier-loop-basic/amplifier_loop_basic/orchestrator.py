@@ -102,6 +102,12 @@ class BasicOrchestrator:
         )
         return await turn.run(prompt)
 
+    def adapt_messages(self, messages: list[dict[str, Any]], provider: Provider) -> list[dict[str, Any]]:
+        """Return messages of the context as a request to this provider has them: without images it cannot see."""
+        from .contents import adapt_messages
+
+        return adapt_messages(messages, provider)
+
     def make_turn(self, **parts: Any) -> Turn:
         """Return a new turn of these parts, the fields of `Turn`."""
         *_, make = _import_parts()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .contents import has_images, sees_images, without_images
+from .contents import adapt_messages
 from .requests import make_request
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ async def ask_shorter(
         messages = await context.get_messages_for_request(provider=provider)
         if len(messages) >= given:
             break
-        if has_images(messages) and not sees_images(provider):
-            messages = without_images(messages)
+        messages = adapt_messages(messages, provider)
         # The last message of the context may have the injections of a hook, and others may follow.
         kept = [*make_request(messages, None).messages[:-1], *request.messages[given - 1 :]]
         request, given = request.model_copy(update={"messages": kept}), len(messages)

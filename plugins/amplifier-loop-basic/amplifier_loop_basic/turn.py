@@ -24,7 +24,7 @@ from amplifier_core.message_models import ChatRequest, ChatResponse, Usage
 from .answers import keep_json, refuse
 from .call_context import read_history
 from .calls import HELD, UNSAID, ToolCalls, result_message
-from .contents import as_dicts, has_images, sees_images, without_images
+from .contents import adapt_messages, as_dicts
 from .interrupts import Interrupted, current_task
 from .requests import make_request
 from .shortening import ask_shorter, is_too_long
@@ -248,9 +248,8 @@ class Turn:
         messages = await self.context.get_messages_for_request(provider=self.provider)
         if messages is None:
             raise refuse("the context manager", "a list of messages", None, self.context.get_messages_for_request)
-        if has_images(messages) and not sees_images(self.provider):
-            messages = without_images(messages)
-        given, messages = len(messages), self.signals.with_injections(messages)
+        given = len(messages)
+        messages = self.signals.with_injections(adapt_messages(messages, self.provider))
         complete: Callable[[ChatRequest], Awaitable[ChatResponse]] = self.provider.complete
         if self.response_format is None:
             request = make_request(messages, self.specs)

@@ -376,6 +376,79 @@ async def test_each_request_is_fitted_to_the_window_of_the_one_that_is_asked(
     assert [text.split()[0] for text in asked[1:-1:2]] == [str(number) for number in range(11)]
 
 
+# images
+
+
+LOOKERS = """
+import json
+from pathlib import Path
+from amplifier_core import ChatResponse, ProviderInfo, TextBlock, ToolCall
+from amplifier_core.llm_errors import ProviderUnavailableError
+from amplifier_core.message_models import ImageBlock, ToolCallBlock
+from amplifier_core.models import ToolResult
+
+class Looker:
+    def __init__(self, name, capabilities): self.name, self.capabilities = name, capabilities
+    def get_info(self): return ProviderInfo(id=self.name, display_name=self.name, capabilities=self.capabilities)
+    async def list_models(self): return []
+    def parse_tool_calls(self, response): return response.tool_calls or []
+    async def complete(self, request, **kwargs):
+        last = request.messages[-1]
+        if self.name == "first" and (last.role == "tool" or Path(__file__).with_name("out").exists()):
+            Path(__file__).with_name("out").touch()
+            raise ProviderUnavailableError("529 overloaded", retry_after=3000)
+        results = [each.content for each in request.messages if each.role == "tool"]
+        if not results:
+            return ChatResponse(content=[ToolCallBlock(id="c", name="look", input={})],
+                                tool_calls=[ToolCall(id="c", name="look", arguments={})])
+        return ChatResponse(content=[TextBlock(text=json.dumps(
+            [each if isinstance(each, str) else [block.type for block in each] for each in results]))])
+
+class Look:
+    name, description, input_schema = "look", "Look.", {"type": "object"}
+    async def execute(self, input):
+        source = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+        return ToolResult(content=[ImageBlock(source=source)], output="a.png")
+
+async def mount(coordinator, config):
+    for name in ("first", "second"):
+        await coordinator.mount("providers", Looker(name, config[name]), name=name)
+    await coordinator.mount("tools", Look(), name="look")
+"""
+
+
+@pytest.mark.parametrize("loop", ["loop-basic", "loop-streaming"])
+@pytest.mark.parametrize("first", ["tools", "vision"])
+@pytest.mark.parametrize("second", ["tools", "vision"])
+@pytest.mark.parametrize("hint", ["", "more"])  # a hook's addition to the result
+async def test_a_stand_in_gets_an_image_only_if_it_sees_images(
+    tmp_path: Path, home: Path, store: DurableStore, plugins: Plugins, loop: str, first: str, second: str, hint: str
+) -> None:
+    (tmp_path / "lookers.py").write_text(LOOKERS, encoding="utf-8")
+    appended = REMINDER.replace("ephemeral=True", "ephemeral=True, append_to_last_tool_result=True")
+    (tmp_path / "reminder.py").write_text(appended, encoding="utf-8")
+    config = {"first": [first], "second": [second]}
+    plan = {
+        "bundle": {"name": "b"},
+        "session": {"orchestrator": loop, "provider_preferences": [{"provider": "first"}, {"provider": "second"}]},
+        "providers": [{"module": "provider-lookers", "source": "./lookers.py", "config": config}],
+        "hooks": [{"module": "hooks-reminder", "source": "./reminder.py"}] if hint else [],
+    }
+    (tmp_path / "bundle.md").write_text(f"---\n{json.dumps(plan)}\n---\n", encoding="utf-8")
+    bundle = await load_bundle(str(tmp_path / "bundle.md"))
+    turn = await converse(bundle, "go", store, plugins, working_dir=tmp_path)
+    unseen = "a.png\n[An image is left out here: the model sees no images.]"
+    (now,) = json.loads(turn.output)
+    if isinstance(now, str):
+        assert now.startswith(unseen)
+    assert isinstance(now, str) == ("tools" in (first, second))
+    turn = await converse(
+        bundle, "again", store, plugins, resume=await store.get(turn.session_id), working_dir=tmp_path
+    )
+    (later,) = json.loads(turn.output)
+    assert later == unseen if second == "tools" else later == ["text", "image"]
+
+
 # aliases
 
 
