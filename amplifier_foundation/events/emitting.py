@@ -10,6 +10,13 @@ if TYPE_CHECKING:
     from amplifier_core.events import SessionEvent
 
 
+async def find_event(store: object, event_id: str) -> SessionEvent | None:
+    """Return the event with this id in the log of a store; None without one, and for a store without a log."""
+    find = getattr(store, "find_events", None)
+    found = await find(event_id) if find is not None else []
+    return next((each for each in found if each.event_id == event_id), None)
+
+
 class Emitter(Protocol):
     """The part of a router for the sessions that emit by it."""
 
@@ -39,6 +46,6 @@ class SessionEmitter:
         self.session_id = session_id
 
     async def emit(self, event_name: str, data: Mapping[str, Any], event_id: str | None = None) -> None:
-        """Publish an event that names this session as its source; the same one with the same `event_id` once."""
+        """Publish an event that names this session as its source, under `event_id` unless an earlier one has it."""
         about = self._chain if event_id is None else {**self._chain, "event_id": event_id}
         await self._router.emit(event_name, data, self.session_id, **about)

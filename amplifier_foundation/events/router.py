@@ -14,7 +14,7 @@ from amplifier_core.events import SessionEvent
 from amplifier_core.late_fields import EventDraft
 
 from .channel import BoundedChannel, Channel
-from .emitting import SessionEmitter
+from .emitting import SessionEmitter, find_event
 from .frozen import ATOMS, FrozenDict, freeze, freeze_values
 from .live import BlockingSubscription, LiveSubscription, kind_of
 from .looking import LogLook
@@ -103,8 +103,8 @@ class EventRouter:
         """Publish an event with a copy of `data` that nobody can change, and return it.
 
         With a store, it is durable before anybody sees it. Only subscribers with `overflow="block"` make it wait.
-        Triggers hear the events of their own `project`, and those without one. Of the same event with the same
-        `event_id`, a store keeps the first, which is returned; another event gets an id of its own.
+        Triggers hear the events of their own `project`, and those without one. The event gets the id `event_id`,
+        or one of its own where the store has an event with that.
         """
         if data.__class__ is not FrozenDict:  # `freeze`, without the call
             data = FrozenDict(data)
@@ -121,12 +121,8 @@ class EventRouter:
         event.depth = depth
         event.sequence = self._sequence = self._sequence + 1
         event.project = project
-        if event_id is not None:
-            known = await self._find(event_id)
-            if known is None:
-                event.event_id = event_id
-            elif (known.name, known.data, known.source_session_id) == (event_name, data, source_session_id):
-                return known
+        if event_id is not None and await find_event(self._store, event_id) is None:
+            event.event_id = event_id
         event.__class__ = SessionEvent
         if self._waits:
             event = await self._wait(event)
@@ -336,11 +332,6 @@ class EventRouter:
         while full := [member for channel in route for member in channel.members if _is_full(member)]:
             await full[0].room()
         return event
-
-    async def _find(self, event_id: str) -> SessionEvent | None:
-        """Return the stored event with this id."""
-        found = await self._store.find_events(event_id) if self._store is not None else []
-        return next((_with_frozen_data(each) for each in found if each.event_id == event_id), None)
 
     def _replay(self, wanted: Filter, since: int) -> list[SessionEvent]:
         kept = [event for event in self._history if event.sequence is not None]

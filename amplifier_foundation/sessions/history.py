@@ -6,6 +6,7 @@ A history is settled when every tool call has its result. Providers refuse an un
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_core.transcript import text_of as text_of
@@ -89,6 +90,17 @@ def final_answer(messages: Sequence[Message]) -> str | None:
     if (last.get("metadata") or {}).get("finish_reason") in UNFINISHED:
         return None
     return text_of(last)
+
+
+def time_of(message: Message) -> float | None:
+    """Return the time of a message in seconds since 1970; None without one."""
+    metadata = message.get("metadata")
+    stamp = metadata.get("timestamp") if isinstance(metadata, dict) else None
+    try:
+        moment = datetime.fromisoformat(stamp) if isinstance(stamp, str) else None
+    except ValueError:
+        return None
+    return moment.timestamp() if moment is not None and moment.tzinfo is not None else None
 
 
 def describe_fallback(message: Message) -> str:

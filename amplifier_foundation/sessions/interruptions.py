@@ -1,7 +1,8 @@
 """Settle a session after a crash or a stop: each open tool call gets a result, and the session can go on.
 
 The result of a call to delegate is the answer of the other session, when it had ended, else its id to resume; that of a
-call to fork has the same of each fork. A call with an event in the store has emitted it.
+call to fork has the same of each fork. An open call has emitted the event that the store has under its
+key, unless that is older than the call: a context that forgets counts its messages anew.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from .history import INTERRUPTED, interrupted_results, open_calls, text_of
+from .history import INTERRUPTED, interrupted_results, open_calls, text_of, time_of
 from .once import apply_decisions
 from .presence import as_it_is
 from .records import agent_of, inherited_turns
@@ -81,12 +82,14 @@ async def settling_results(
 async def _find_emitted(
     store: SessionStore, session_id: str, messages: Sequence[Message], start: int, call_id: str
 ) -> str | None:
-    """Return the name of the event that a call of the tool `emit` has stored: its id is the key of the call."""
+    """Return the name of the event that an open call has stored: its id is the key of the call."""
+    from ..events.emitting import find_event
+
     for position, message in enumerate(messages, start):
-        if hasattr(store, "find_events") and call_id in [call.get("id") for call in message.get("tool_calls") or ()]:
+        if call_id in [call.get("id") for call in message.get("tool_calls") or ()]:
             key = sha256(f"{session_id}\0{position}\0{call_id}".encode("utf-8", "surrogatepass"))  # as the loops do
-            found = await store.find_events(key.hexdigest()[:32])
-            return found[0].name if found else None
+            event, since = await find_event(store, key.hexdigest()[:32]), time_of(message)
+            return event.name if event and since is not None and event.timestamp.timestamp() >= since else None
     return None
 
 

@@ -7,14 +7,13 @@ times of the messages bound them. A missing time stays missing, and is counted.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_core.frozen import frozen
 
 from .costs import format_cost, read_spent, spent_of
-from .history import is_user_turn
+from .history import is_user_turn, time_of
 from .usage import Usage
 
 if TYPE_CHECKING:
@@ -162,7 +161,7 @@ def trace_session(
 
 
 def _turn(messages: Sequence[Message], turn: int, message: int) -> Span:
-    first, last = _time(messages[0]), _time(messages[-1])
+    first, last = time_of(messages[0]), time_of(messages[-1])
     seconds = None if first is None or last is None else max(0.0, round(last - first, 3))
     return Span("turn", f"turn {turn}", turn, message, start=first, seconds=seconds)
 
@@ -172,10 +171,10 @@ def _call(messages: Sequence[Message], position: int, turn: int, first: int) -> 
     role, about = message.get("role"), _metadata(message)
     if role not in ("assistant", "tool"):
         return []
-    spent, end, is_bound = read_spent(about), _time(message), False
+    spent, end, is_bound = read_spent(about), time_of(message), False
     seconds = spent.duration
     if seconds is None and end is not None and position and _is_alone(messages, position):
-        before = _time(messages[position - 1])
+        before = time_of(messages[position - 1])
         if before is not None and before <= end:
             seconds, is_bound = round(end - before, 3), True
     start = None if end is None or seconds is None else round(end - seconds, 3)
@@ -228,13 +227,3 @@ def _covered(spans: Iterable[Span]) -> float:
 def _metadata(message: Message) -> Mapping[str, Any]:
     metadata = message.get("metadata")
     return metadata if isinstance(metadata, Mapping) else {}
-
-
-def _time(message: Message) -> float | None:
-    """Return the time of a message in seconds since 1970; None without one."""
-    stamp = _metadata(message).get("timestamp")
-    try:
-        moment = datetime.fromisoformat(stamp) if isinstance(stamp, str) else None
-    except ValueError:
-        return None
-    return moment.timestamp() if moment is not None and moment.tzinfo is not None else None

@@ -2,7 +2,8 @@
 
 A tool reads the context of its own call through the capability `tool.call`, a function without parameters; published
 tools are called as ever. The key is made from the session's id, the position of the call's message in the history, and
-the call's id: it is the same when the call runs again after a crash, and the same for nothing else.
+the call's id: it is the same when the call runs again after a crash. A later call has it, too, where the context
+forgets messages and the service counts its ids from 0 again.
 """
 
 from __future__ import annotations

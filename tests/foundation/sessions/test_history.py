@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
+from hashlib import sha256
 from typing import Any
 
 import pytest
 
+from amplifier_core.storage import DurableStore, SessionRecord
 from amplifier_core.transcript import settled_length
+from amplifier_foundation import EventRouter
 from amplifier_foundation.sessions.history import (
+    INTERRUPTED,
     end_of_turn,
     interrupted_results,
     is_user_turn,
     open_calls,
     turn_starts,
 )
+from amplifier_foundation.sessions.interruptions import settling_results
 
 
 def user(text: str, **extra: Any) -> dict[str, Any]:
@@ -36,6 +42,21 @@ def calls(*ids: str, tool: str = "read_file") -> dict[str, Any]:
 
 def result(call_id: str) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": call_id, "content": "ok"}
+
+
+async def test_an_open_call_has_emitted_the_event_under_its_key_unless_that_is_older(store: DurableStore) -> None:
+    record = await store.create(SessionRecord(session_id="s", name="", bundle="b", project="/p"))
+    key = sha256(b"s\0001\0a").hexdigest()[:32]
+    event = await EventRouter(store).emit("work:done", {}, "s", event_id=key)
+
+    async def settled(**metadata: Any) -> Any:
+        [result] = await settling_results(store, record, [user("go"), {**calls("a"), "metadata": metadata}], 0)
+        return json.loads(result["content"])
+
+    assert await settled(timestamp=event.timestamp.isoformat()) == {"emitted": "work:done"}
+    later = event.timestamp + timedelta(seconds=1)
+    for metadata in ({"timestamp": later.isoformat()}, {"timestamp": "then"}, {}):
+        assert await settled(**metadata) == INTERRUPTED
 
 
 REMINDER = user("<system-reminder>be brief</system-reminder>")
