@@ -198,9 +198,17 @@ class Documents(Protocol):
         ...
 
     async def write(
-        self, changes: Sequence[DocumentChange], events: Sequence[tuple[str, Mapping[str, Any]]] = ()
+        self,
+        changes: Sequence[DocumentChange],
+        events: Sequence[tuple[str, Mapping[str, Any]]] = (),
+        *,
+        event_id: str | None = None,
     ) -> list[SessionEvent]:
-        """Make all changes and emit the events, in one transaction. Raises `DocumentConflict`."""
+        """Make all changes and emit the events, in one transaction. Raises `DocumentConflict`.
+
+        The first event gets the id `event_id` unless an earlier one has it: with the key of a tool call, an open call
+        counts as done where its process was killed behind the write.
+        """
         ...
 
 

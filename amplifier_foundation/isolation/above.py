@@ -93,6 +93,7 @@ class DocumentsAbove(StoreAbove):
             changes=[write_value(each) for each in changes],
             events=[(each.name, each.data) for each in emits],
             session_id=emits[0].source_session_id if emits else None,
+            event_id=emits[0].event_id if emits else None,
         )
         return [read_value(SessionEvent, each) for each in answer]
 

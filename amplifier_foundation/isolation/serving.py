@@ -166,14 +166,19 @@ class Services:
     # Documents
 
     async def _do_write_documents(
-        self, changes: list[dict[str, Any]], events: list[tuple[str, dict[str, Any]]], session_id: str | None
+        self,
+        changes: list[dict[str, Any]],
+        events: list[tuple[str, dict[str, Any]]],
+        session_id: str | None,
+        event_id: str | None = None,
     ) -> list[dict[str, Any]]:
         from amplifier_core.documents import DocumentChange
 
         source = session_id or self._spawn.request.session_id
         await self._check(source)
         given = [read_value(DocumentChange, each) for each in changes]
-        return [write_value(each) for each in await self._documents(source).write(given, events)]
+        written = await self._documents(source).write(given, events, event_id=event_id)
+        return [write_value(each) for each in written]
 
     async def _do_document(self, project: str, collection: str, key: str) -> dict[str, Any] | None:
         found = await self._documents(of=project).get(collection, key)

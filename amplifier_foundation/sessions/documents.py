@@ -51,14 +51,23 @@ class SessionDocuments:
         return DocumentChange(self.project, collection, key, data, version, searched)
 
     async def write(
-        self, changes: Sequence[DocumentChange], events: Sequence[tuple[str, Mapping[str, Any]]] = ()
+        self,
+        changes: Sequence[DocumentChange],
+        events: Sequence[tuple[str, Mapping[str, Any]]] = (),
+        *,
+        event_id: str | None = None,
     ) -> list[SessionEvent]:
         """Make all changes and log the events, each a name with its data, in one transaction; return the logged events.
 
-        Raises `DocumentConflict` if somebody else was faster, and `ValueError` for a change of another project; then
-        nothing is stored.
+        The first event gets the id `event_id` unless an earlier one has it. Raises `DocumentConflict` if somebody else
+        was faster, and `ValueError` for a change of another project; then nothing is stored.
         """
         safe, emits = self.prepare(changes, events)
+        if event_id is not None and emits:
+            from ..events.emitting import find_event
+
+            if await find_event(self._store, event_id) is None:
+                emits[0] = replace(emits[0], event_id=event_id)
         stored = await self._store.write_documents(safe, emits=emits)
         for event in stored:
             if self._publish is not None:

@@ -150,9 +150,10 @@ class Edit:
         return DocumentEdit(changes, self._events)
 
 
-async def write(documents: Documents, make: Callable[[Edit], Awaitable[T]]) -> T:
+async def write(documents: Documents, make: Callable[[Edit], Awaitable[T]], call: str = "") -> T:
     """Make an edit and write it; again while others change the same issues. Return what `make` returns.
 
+    With the key of a `call`, a tool call that is open when its process is killed counts as done once this is written.
     Raises as `retry_conflicts` does, and the errors of `make`.
     """
 
@@ -161,7 +162,7 @@ async def write(documents: Documents, make: Callable[[Edit], Awaitable[T]]) -> T
         result = await make(edit)
         made = edit.finish()
         if made.changes:
-            await documents.write(made.changes, made.events)
+            await documents.write(made.changes, made.events, event_id=call or None)
         return result
 
     return await retry_conflicts(attempt)
@@ -228,8 +229,8 @@ class Tracker:
 
         return await self._write(make)
 
-    async def _write(self, make: Callable[[Edit], Awaitable[Issue]]) -> Issue:
-        issue = await write(self._documents, make)
+    async def _write(self, make: Callable[[Edit], Awaitable[Issue]], call: str = "") -> Issue:
+        issue = await write(self._documents, make, call)
         self._note(issue)
         return issue
 
@@ -317,15 +318,12 @@ class Tracker:
 
         return await self._write(make)
 
-    async def comment(self, number: int, text: str) -> Issue:
-        """Add a comment; emits `issue:updated`. A killed session repeats its last one, which is added once."""
+    async def comment(self, number: int, text: str, *, call: str = "") -> Issue:
+        """Add a comment; emits `issue:updated`. `call` is the key of a tool call: see `write`."""
         text, author = check_text("text", text), self._documents.session_id
 
         async def make(edit: Edit) -> Issue:
             issue = await edit.get(number)
-            last = await self.comments(number, 1) if author is not None else []
-            if [(each["author"], each["text"]) for each in last] == [(author, text)]:
-                return issue
             untrusted = issue.untrusted or self._untrusted
             issue = edit.put(replace(issue, comments=issue.comments + 1, untrusted=untrusted))
             said = {"text": text, "author": author, "created": edit.now}
@@ -333,7 +331,7 @@ class Tracker:
             edit.tell(UPDATED, issue, "comments")
             return issue
 
-        return await self._write(make)
+        return await self._write(make, call)
 
     async def depend(self, number: int, on: int, *, remove: bool = False) -> Issue:
         """Let an issue wait for another one, or (`remove`) no longer; emits `issue:updated` or `issue:unblocked`.
