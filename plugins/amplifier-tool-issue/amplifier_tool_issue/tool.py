@@ -138,13 +138,7 @@ class IssueTool:
         if not isinstance(blocked_by, list | tuple):
             raise IssueError("blocked_by: must be a list of numbers")
         numbers = [read_number(each) for each in blocked_by]
-        return _line(await tracker.create(**given, blocked_by=numbers, call=self._key))
-
-    @property
-    def _key(self) -> str:
-        """The idempotency key of the call that runs; "" without one."""
-        call = self._coordinator.get_capability("tool.call")
-        return str((call() or {}).get("idempotency_key") or "") if call is not None else ""
+        return _line(await tracker.create(**given, blocked_by=numbers))
 
     async def _list(self, tracker: Tracker, status: str = "", type: str = "", **given: Any) -> dict[str, Any]:
         statuses, types = [each for each in (status,) if each], [each for each in (type,) if each]
@@ -163,7 +157,9 @@ class IssueTool:
         return _line(await tracker.update(id, **given))
 
     async def _comment(self, tracker: Tracker, id: int, text: str) -> dict[str, Any]:
-        return _line(await tracker.comment(id, text, call=self._key))
+        call = self._coordinator.get_capability("tool.call")
+        key = str((call() or {}).get("idempotency_key") or "") if call is not None else ""
+        return _line(await tracker.comment(id, text, call=key))
 
     async def _depend(self, tracker: Tracker, id: int, on: int, **given: Any) -> dict[str, Any]:
         return _line(await tracker.depend(id, on, **given))

@@ -191,12 +191,11 @@ class Tracker:
         priority: int = 2,
         labels: Sequence[str] = (),
         blocked_by: Sequence[int] = (),
-        call: str = "",
     ) -> Issue:
         """Make an issue; emits `issue:created`.
 
         A session that makes the same one again gets the first one while it is not closed: a killed session repeats its
-        last call. `call` is the key of a tool call: the same call gets its issue for good.
+        last call.
         """
         given = {"title": title, "description": description, "type": type, "priority": priority, "labels": labels}
         values = check_values(given)
@@ -208,7 +207,7 @@ class Tracker:
             made = await self._documents.get(CALLS, key) if key else None
             if made is not None:
                 first = await edit.get(int(made.data["issue"]))
-                if first.status != "closed" or (call and call == made.data["call"]):
+                if first.status != "closed":
                     return first
             about: dict[str, Any] = {
                 "created": edit.now,
@@ -223,7 +222,7 @@ class Tracker:
                 issue = replace(issue, blocked_by=[*issue.blocked_by, number])
             issue = edit.put(replace(issue, blocked=await edit.is_blocked(issue)))
             if key:
-                edit.keep(CALLS, key, {"issue": issue.id, "call": call}, made.version if made is not None else 0)
+                edit.keep(CALLS, key, {"issue": issue.id}, made.version if made is not None else 0)
             edit.tell(CREATED, issue)
             return issue
 

@@ -302,7 +302,7 @@ async def main():
         await write(*arguments, **given)
         os.kill(os.getpid(), signal.SIGKILL)
     store.write_documents = dying
-    await Tracker(documents_of(store, "/p", session_id="s")).create("one", call="call-1")
+    await Tracker(documents_of(store, "/p", session_id="s")).create("one")
 
 asyncio.run(main())
 """
@@ -316,7 +316,7 @@ async def test_a_call_makes_one_issue_over_a_kill(moment: str, tmp_path: Path) -
     store = open_inbox(load_plugins(environ={}), path=path)
     tracker = Tracker(documents_of(store, "/p", session_id="s"))
     assert len(await tracker.find()) == (moment == "after")
-    assert (await tracker.create("one", call="call-1")).id == 1
+    assert (await tracker.create("one")).id == 1
     assert [event.name for event in await store.events()] == ["issue:created"]
     await store.close()
 
@@ -332,7 +332,7 @@ async def test_a_store_that_fails_for_a_while_loses_nothing_and_doubles_nothing(
     monkeypatch.setattr(store, "write_documents", fails)
     for _ in range(3):
         with pytest.raises(StoreUnavailable):
-            await tracker.create("one", call="call-1")
+            await tracker.create("one")
     monkeypatch.setattr(store, "write_documents", kept)
-    assert (await tracker.create("one", call="call-1")).id == 1
+    assert (await tracker.create("one")).id == 1
     assert await told() == [("created", 1, [])]
