@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 from amplifier_core.errors import BackupNotFound, StoreConflict, StoreDamaged, StoreError, StoreUnavailable
 from amplifier_core.storage import Compacted, Salvaged, StoreFault, StoreInfo, StoreUse
 
-from .checking import SALVAGE, damaged_pages, find_faults, find_strange, has_wrong_derived, rebuild_indexes
+from .checking import (
+    SALVAGE,
+    damaged_pages,
+    find_faults,
+    find_strange,
+    has_wrong_derived,
+    lacks_indexes,
+    rebuild_indexes,
+    restore_indexes,
+)
 from .copying import BACKUPS, back_up, backups_of, flush, new_backup, stamp
 from .faults import damage_error, is_locked, translate_errors
 from .message_search import clear_index
@@ -122,7 +131,7 @@ class SqliteAdministration:
         """Read the whole file and return its faults; with `repair`, rebuild damaged indexes first."""
         try:
             with self._open() as db:
-                if repair and (damaged_pages(db) or has_wrong_derived(db)):
+                if repair and (damaged_pages(db) or has_wrong_derived(db) or lacks_indexes(db)):
                     rebuild_indexes(db)
                 return find_faults(db)
         except (StoreUnavailable, StoreConflict):
@@ -153,7 +162,8 @@ class SqliteAdministration:
         """Put a checked copy of a backup in place of the store, which is kept as `NAME.replaced-TIME`.
 
         The new file replaces the old one in one step: killed at any moment, this leaves one of the two in place.
-        Triggers and views of another hand are refused; other faults are logged, as it may be the only backup.
+        Triggers and views of another hand are refused; other faults are logged, as it may be the only backup. Missing
+        indexes are made.
         """
         source = path or next(iter(self.backups()), None)
         if source is None:
@@ -172,7 +182,12 @@ class SqliteAdministration:
             with closing(raw_connection(new, 0)) as db:
                 if strange := find_strange(db):
                     raise StoreDamaged(source, f"has {strange[0]}. Restore another backup")
+                try:
+                    restore_indexes(db)
+                except sqlite3.IntegrityError as error:
+                    raise StoreDamaged(source, f"has a row twice ({error}). Restore another backup") from None
                 faults = find_faults(db)
+            make_whole(new)  # with the indexes
             if self.path.exists():
                 self._fold_log()
                 kept.hardlink_to(self.path)

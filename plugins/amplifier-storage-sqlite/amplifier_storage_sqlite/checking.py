@@ -6,7 +6,7 @@ import re
 import sqlite3
 from contextlib import closing, suppress
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_core.storage import StoreFault
 
@@ -79,27 +79,80 @@ def find_faults(db: sqlite3.Connection) -> list[StoreFault]:
 def find_strange(db: sqlite3.Connection) -> list[str]:
     """Return what a file of this version has besides the tables of a store, or in their place.
 
-    A trigger or a view of another hand changes what is written, and no error says so.
+    A trigger or a view of another hand changes what is written, and no error says so. Indexes and the tables of
+    searches can be made anew at any time: see `restore_indexes`.
     """
-    with closing(sqlite3.connect(":memory:")) as fresh:
-        upgrade(fresh)
-        known = {name: (kind, sql) for kind, name, _, sql in _read_schema(fresh)}
-    found = list(_read_schema(db))
-    strange = [
-        f"{kind} '{name}', which no store has"
-        for kind, name, table, _ in found
-        if name not in known and (kind in ("trigger", "view") or (kind == "index" and table in known))
+    known, there = _read_known(), _read_schema(db)
+    foreign = (place for place in there if place[0] in ("trigger", "view") and place not in known)
+    strange = [f"{kind} '{name}', which no store has" for kind, name in foreign]
+    strange += [
+        f"no {kind} '{name}' as a store has it"
+        for (kind, name), wanted in known.items()
+        if kind != "index" and "_index" not in name and not wanted.is_same(there.get((kind, name)))
     ]
-    there = {name: (kind, sql) for kind, name, _, sql in found}
-    strange += [f"no {known[name][0]} '{name}' as a store has it" for name in known if there.get(name) != known[name]]
     return strange
 
 
-def _read_schema(db: sqlite3.Connection) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the kind, the name, the table, and the definition of everything in a file."""
-    for kind, name, table, sql in db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"):
-        if not name.startswith("sqlite_"):
-            yield kind, name, table, re.sub(r'["\s]', "", sql or "")  # versions of SQLite quote a renamed table
+def lacks_indexes(db: sqlite3.Connection) -> bool:
+    """Return whether a file lacks an index of a store, or of searches that the SQLite of this process can make."""
+    return bool(_plan_indexes(db)) or _lacks_search(db)
+
+
+def restore_indexes(db: sqlite3.Connection) -> None:
+    """Make the missing indexes of a store, and drop those that are unlike, or restrict its rows and are no store's.
+
+    Raises `sqlite3.IntegrityError` for rows that no index of a store allows.
+    """
+    for statement in _plan_indexes(db):
+        db.execute(statement)
+    if _lacks_search(db):
+        rebuild_index(db)
+        clear_index(db)
+        clear_texts(db)
+
+
+class _Definition(NamedTuple):
+    table: str
+    sql: str
+
+    def is_same(self, other: _Definition | None) -> bool:
+        # versions of SQLite quote a renamed table; stores of before have a table without rowids
+        mine, theirs = (re.sub(r'["\s]', "", each.sql if each else "") for each in (self, other))
+        return mine.removesuffix("WITHOUTROWID") == theirs.removesuffix("WITHOUTROWID")
+
+
+def _read_known() -> dict[tuple[str, str], _Definition]:
+    """Return the schema of a store of this version, as the SQLite of this process makes it."""
+    with closing(sqlite3.connect(":memory:")) as fresh:
+        upgrade(fresh)
+        return _read_schema(fresh)
+
+
+def _read_schema(db: sqlite3.Connection) -> dict[tuple[str, str], _Definition]:
+    """Return the definitions in a file, by kind and name."""
+    rows = db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall()
+    named = (row for row in rows if not row[1].startswith("sqlite_"))
+    return {(kind, name): _Definition(table, sql or "") for kind, name, table, sql in named}
+
+
+def _plan_indexes(db: sqlite3.Connection) -> list[str]:
+    """Return the statements that bring the indexes of a file to those of a store; others that allow all rows stay."""
+    known, there = _read_known(), _read_schema(db)
+    plan = []
+    for (kind, name), found in there.items():
+        wanted = known.get((kind, name))
+        is_strict = ("table", found.table) in known and found.sql.upper().startswith("CREATE UNIQUE")
+        if kind == "index" and (not wanted.is_same(found) if wanted else is_strict):
+            quoted = name.replace('"', '""')
+            plan.append(f'DROP INDEX "{quoted}"')
+    wanted_indexes = ((place, each) for place, each in known.items() if place[0] == "index")
+    return plan + [each.sql for place, each in wanted_indexes if not each.is_same(there.get(place))]
+
+
+def _lacks_search(db: sqlite3.Connection) -> bool:
+    there = _read_schema(db)
+    virtual = (place for place, each in _read_known().items() if each.sql.startswith("CREATE VIRTUAL"))
+    return any(place not in there for place in virtual)
 
 
 def damaged_pages(db: sqlite3.Connection) -> list[str]:
@@ -136,6 +189,7 @@ def rebuild_indexes(db: sqlite3.Connection) -> bool:
         try:
             if not _has_lost_rows(db):
                 db.execute("REINDEX")
+                restore_indexes(db)
                 restore_order(db)
                 rebuild_index(db)
                 clear_index(db)

@@ -23,6 +23,7 @@ from . import histories, message_words
 from .message_words import LISTED, PROJECT
 from .schema import make_message_index
 from .sessions import load_row
+from .trigrams import NO_INDEX
 from .values import checksum, loads, unplain
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def clear_index(db: sqlite3.Connection) -> None:
 def plan(db: sqlite3.Connection, limit: int) -> Plan | None:
     """Return the newest messages to index, at most `limit`; None if all are indexed. Raises `NotSupportedError`."""
     if not has_index(db):
-        raise sqlite3.NotSupportedError("this Python's SQLite has no FTS5 and cannot search. Use a Python with it")
+        raise sqlite3.NotSupportedError(NO_INDEX)
     gap = _newest_gap(db)
     if gap is None:
         return None

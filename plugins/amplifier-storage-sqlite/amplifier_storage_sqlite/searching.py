@@ -15,6 +15,7 @@ from amplifier_core.documents import DocumentMatch
 from amplifier_core.text_search import cut_snippet, fold_words, has_prefixes, join_members, rank
 
 from .schema import make_search_index
+from .trigrams import NO_INDEX
 from .values import dumps, loads
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def search(
     if ids is None or not words:
         return []
     if not has_index(db):
-        raise sqlite3.NotSupportedError("this Python's SQLite has no FTS5 and cannot search. Use a Python with it")
+        raise sqlite3.NotSupportedError(NO_INDEX)
 
     def match(expression: str) -> list[int]:
         return [row for (row,) in db.execute(_MATCHES, (expression, *ids, MOST_MATCHES))]

@@ -10,6 +10,10 @@ from contextlib import suppress
 
 MOST_GROUPS = 8
 """Groups of a part that are looked up: each more would be one more list to go through."""
+NO_INDEX = (
+    "this Python's SQLite has no FTS5 and cannot search. Use a Python with it, and then: amplifier store check --repair"
+)
+"""The text of an error without an index."""
 _NUL = "\ue000"
 """Stands for NUL, at which FTS5 ends a text."""
 

@@ -268,10 +268,14 @@ async def test_what_is_no_store_is_not_restored(
             "has trigger 'mine', which no store has",
         ),
         ("CREATE VIEW mine AS SELECT 1", "has view 'mine', which no store has"),
-        ("CREATE UNIQUE INDEX mine ON deliveries (state)", "has index 'mine', which no store has"),
+        (
+            "DROP INDEX sessions_by_time; CREATE VIEW sessions_by_time AS SELECT 1",
+            "has view 'sessions_by_time', which no store has",
+        ),
+        ("ALTER TABLE events ADD COLUMN mine", "has no table 'events' as a store has it"),
         (
             "DROP TABLE messages; CREATE VIEW messages AS SELECT 1 AS history, 1 AS position, '' AS body, 1 AS digest",
-            "has no table 'messages' as a store has it",
+            "has view 'messages', which no store has",
         ),
     ],
 )
@@ -287,6 +291,61 @@ async def test_what_no_store_has_is_not_restored_and_a_fault_of_a_store(
         administration.restore(backup)
     assert path.read_bytes() == before
     assert told in [fault.message for fault in administer_sqlite({"path": backup}).check()]
+
+
+async def test_a_backup_without_an_index_of_search_and_one_with_foreign_indexes_are_restored_with_those_of_a_store(
+    path: Path, administration: SqliteAdministration
+) -> None:
+    store = open_sqlite({"path": path})
+    await _fill(store, 1, "word")
+    await store.write_documents([DocumentChange("/p", "notes", "a", {"text": "first"}, 0, ("text",))])
+    await store.close()
+    named = """SELECT group_concat(sql) FROM (SELECT * FROM sqlite_master
+        WHERE (type = 'index' OR name LIKE '%_index%') AND name <> 'my_report' ORDER BY name)"""
+    usual = _execute(path, named)
+    backup = administration.backup()
+    virtual = (f"DROP TABLE {name}_index" for name in ("document", "message", "session", "word"))
+    _execute(
+        backup,
+        *virtual,
+        "DROP INDEX deliveries_once",
+        "CREATE INDEX deliveries_once ON deliveries (queue)",
+        "DROP INDEX received_once",
+        "CREATE UNIQUE INDEX strict ON deliveries (state)",
+        "CREATE INDEX my_report ON sessions (created)",
+    )
+    backed_up = administer_sqlite({"path": backup})
+    assert backed_up.check() == []
+    administration.restore(backup)
+    assert _execute(path, named) == usual
+    assert len(_execute(path, "SELECT 1 FROM sqlite_master WHERE name = 'my_report'")) == 1
+    assert administration.check() == []
+    store = open_sqlite({"path": path})
+    assert len(await store.search_documents("/p", "notes", "first")) == 1
+    assert len((await store.search_messages("word")).matches) == 10
+    await store.close()
+    assert backed_up.check(repair=True) == []
+    assert _execute(backup, named) == usual
+
+
+async def test_a_backup_whose_rows_an_index_refuses_is_told(path: Path, administration: SqliteAdministration) -> None:
+    await open_sqlite({"path": path}).close()
+    backup = administration.backup()
+    twice = "INSERT INTO received (origin, event_id, sequence, at) VALUES ('a', 'b', 1, 1), ('a', 'b', 2, 1)"
+    _execute(backup, "DROP INDEX received_once", twice)
+    with pytest.raises(StoreDamaged, match=r"has a row twice \(.*received.*\)\. Restore another backup"):
+        administration.restore(backup)
+
+
+async def test_a_table_of_an_earlier_version_without_rowids_is_restored(
+    path: Path, administration: SqliteAdministration
+) -> None:
+    await open_sqlite({"path": path}).close()
+    backup = administration.backup()
+    [(made,)] = _execute(backup, "SELECT sql FROM sqlite_master WHERE name = 'trigger_states'")
+    _execute(backup, "DROP TABLE trigger_states", f"{made} WITHOUT ROWID")
+    administration.restore(backup)
+    assert administration.check() == []
 
 
 async def test_a_restore_tells_of_rows_that_are_not_as_they_were_written(
