@@ -23,7 +23,7 @@ from amplifier_core.frozen import frozen
 from amplifier_core.utils.secrets import redact_text
 
 from ..sources.git import SAFE_SETTINGS
-from .git_filters import KEYS, Guard, Setting, guard_filters
+from .git_filters import Guard, Setting, guard_filters
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -141,7 +141,7 @@ class Git:
 
         Raises `GitError`.
         """
-        said = self.run("config", "--null", "--show-scope", "--includes", "--get-regexp", KEYS, accepts=(0, 1))
+        said = self.run("config", "--null", "--show-scope", "--includes", "--list")
         facts = said.split("\0")
         found = [
             Setting(*each.partition("\n")[::2], is_own=scope in ("global", "system"))

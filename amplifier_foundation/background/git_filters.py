@@ -4,7 +4,8 @@ Each must be one program outside of the repository with plain words, and no word
 program such as `make` finds no file of the session to obey. The repository's own configuration may have come with the
 repository: of it, the known filters run alone, and what the person has set for themselves, too.
 
-A filter that breaks a rule is replaced by one that fails with the reason, as soon as a file needs it.
+A filter that breaks a rule is replaced by one that fails with the reason, as soon as a file needs it. An
+optional one without its program is none, as for git.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplifier_core.utils.command_words import PROGRAM
+from amplifier_core.utils.command_words import BEFORE_COMMAND, PROGRAM
+from amplifier_core.utils.secrets import redact_text
 
 from ..documents.safe_text import one_line, shell_word
 from ..paths import data_home
@@ -24,18 +26,22 @@ from ..paths import data_home
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-KEYS = r"^(filter\..*\.(clean|smudge|process)|merge\..*\.driver|lfs\..*)$"
-"""The settings that count here, as a regular expression of git."""
+_COMMANDS = r"filter\..*\.(clean|smudge|process)|merge\..*\.driver"
+"""The settings with commands."""
 _KNOWN = ("git-lfs", "git-crypt", "nbstripout", "cat", "true")
 """Programs without options that run others, so that the configuration of a repository may name them."""
-_SAFE_LFS = r"lfs\.(.*\.)?(access|locksverify|url|pushurl|repositoryformatversion|fetch\w+|allowincompletepush)"
-"""The settings of git-lfs that run no program."""
+_LFS_PROGRAMS = r"(?i)lfs\.extension\.|customtransfer|standalonetransferagent"
+"""Settings of programs for git-lfs, which looks for some of them in every name, and takes a line of a value for one."""
+_PYTHON = r"python[\d.]*"
 _RUNNER = rf"{PROGRAM}|g?make|p?npm|npx|yarn|just|rake"
 """Programs that run scripts, or what files of their folder say."""
 
+_WORDS_OF_SHELL = {*BEFORE_COMMAND, "cd", "source"}
+"""Words that the shell takes for no program: what follows may be one."""
+
 _OWN_PROGRAM = "Put it in a program of your own in a folder of PATH, and set that: git config --global KEY PROGRAM"
 _OWN_SETTING = "If you trust it, set it for yourself: git config --global KEY COMMAND"
-_OWN_LFS = "Remove that, or if you trust it, set it for yourself, with: git config --global"
+_OWN_LFS = "Remove that, or if you trust it, set it for yourself: git config --global "
 
 
 class Setting(NamedTuple):
@@ -49,9 +55,9 @@ class Setting(NamedTuple):
 class _Refused(Exception):
     """A filter does not run, for this reason, with what to do about it."""
 
-    def __init__(self, reason: str, remedy: str = _OWN_PROGRAM) -> None:
+    def __init__(self, reason: str, remedy: str = _OWN_PROGRAM, *, is_missing: bool = False) -> None:
         super().__init__(reason)
-        self.remedy = remedy
+        self.remedy, self.is_missing = remedy, is_missing
 
 
 class Guard(NamedTuple):
@@ -72,19 +78,25 @@ def guard_filters(settings: Sequence[Setting], folders: Collection[str], search:
     roots = [os.path.realpath(each) for each in (*folders, str(data_home() / "worktrees"))]
     changed: dict[str, str] = {}
     refused: dict[str, str] = {}
+    foreign = [each for each in settings if own.get(each.key) != each.value]
     for key, command in found.items():
-        if key.startswith("lfs.") or not command:
+        if not command or not re.fullmatch(_COMMANDS, key, re.DOTALL):
             continue
+        name = key.rpartition(".")[0]
         try:
             program, words = _read_command(command, roots, search)
             if own.get(key) != command:
                 _check_known(program, words, search)
-            _check_lfs(program, words, [each for each, value in found.items() if own.get(each) != value])
+            _check_lfs(program, words, foreign)
         except _Refused as error:
+            is_optional = found.get(f"{name}.required", "false").lower() in ("false", "no", "off", "0")
+            if error.is_missing and key.startswith("filter.") and is_optional:
+                changed[key] = ""  # git takes the file as it is
+                continue
             shown = one_line(command, 200)
             remedy = error.remedy.replace("KEY", shell_word(key)).replace("COMMAND", shell_word(shown))
             text = f"git's setting {key} is '{shown}': {error}, so it does not run on files of sessions. {remedy}"
-            refused.setdefault(key.rpartition(".")[0], text)
+            refused.setdefault(name, text)
         else:
             changed[key] = f"cd / && export GIT_WORK_TREE=/ && exec {shlex.join([program, *words])}"
     reasons: dict[str, str] = {}
@@ -110,10 +122,12 @@ def _read_command(command: str, roots: Collection[str], search: str) -> tuple[st
     first = words[0]
     program = shutil.which(first, path=search) if "/" not in first or first.startswith("/") else None
     if program is None or "%" in program:
-        raise _Refused(f"there is no program '{first}' in a folder of PATH")
+        is_name = bool(re.fullmatch(r"/.*|[\w.+-]*\w[\w.+-]*", first)) and first not in _WORDS_OF_SHELL
+        is_missing = program is None and is_name
+        raise _Refused(f"there is no program '{first}' in a folder of PATH", is_missing=is_missing)
     if any(_is_inside(each, roots) for each in (program, os.path.realpath(program))):
         raise _Refused(f"the program {program} is in the repository")
-    has_module = re.fullmatch(r"python[\d.]*", Path(program).name) and words[1:2] == ["-m"] and len(words) > 2
+    has_module = re.fullmatch(_PYTHON, Path(program).name) and words[1:2] == ["-m"] and len(words) > 2
     names = [Path(each).name for each in (words[1:] if has_module else [*words, os.path.realpath(program)])]
     runner = next((name for name in names if re.fullmatch(_RUNNER, name)), None)
     if runner is not None:
@@ -134,17 +148,18 @@ def _check_known(program: str, words: list[str], search: str) -> None:
     """Raise `_Refused` for a filter of the repository's configuration, unless it is known and installed."""
     name = Path(program).name
     is_installed = shutil.which(name, path=search) == program
-    if words[:1] == ["-m"]:  # `nbstripout --install` sets the Python beside it
+    if words[:1] == ["-m"] and re.fullmatch(_PYTHON, name):  # `nbstripout --install` sets the Python beside it
         name = words[1]
-        beside = Path(shutil.which(name, path=search) or "/")
-        is_installed = is_installed or Path(program).parent in (beside.parent, beside.resolve().parent)
+        is_installed = is_installed or Path(program).with_name(name).is_file()
     if (name not in _KNOWN and [name, *words[:1]] != ["git", "lfs"]) or not is_installed:
         raise _Refused("only the repository's own configuration has it", _OWN_SETTING)
 
 
-def _check_lfs(program: str, words: list[str], foreign: Iterable[str]) -> None:
-    """Raise `_Refused` for git-lfs when the repository's own configuration, with these keys, may name a program."""
+def _check_lfs(program: str, words: list[str], foreign: Iterable[Setting]) -> None:
+    """Raise `_Refused` for git-lfs when a setting of the repository's own configuration may name a program."""
     if Path(program).name == "git-lfs" or words[:1] == ["lfs"]:
-        for key in foreign:
-            if key.startswith("lfs.") and not re.fullmatch(_SAFE_LFS, key):
-                raise _Refused(f"the repository's own configuration sets {one_line(key, 200)}", _OWN_LFS)
+        for each in foreign:
+            if re.search(_LFS_PROGRAMS, f"{each.key}={each.value}"):
+                key, value = one_line(each.key, 200), one_line(redact_text(each.value), 200)
+                remedy = f"{_OWN_LFS}{shell_word(key)} {shell_word(value)}"
+                raise _Refused(f"the repository's own configuration sets {key}", remedy)

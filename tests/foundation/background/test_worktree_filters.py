@@ -101,7 +101,8 @@ async def test_the_persons_filter_runs_and_one_that_a_session_could_write_does_n
         'cat "a %f"',
         "cat\nsh tools/x",
         "python3 -c 1",
-        "no-such-program",
+        "exec no-such-program",
+        "if no-such-program",
     ],
 )
 def test_a_filter_that_could_obey_what_a_session_writes_fails_with_the_reason(
@@ -167,11 +168,23 @@ def test_the_usual_filters_of_a_repository_run_when_they_are_installed(repositor
         repository.git("config", "filter.f.clean", command)
         assert clean(repository, f"for {said}\n") == f"{said}\nfor {said}\n"
     repository.git("config", "filter.f.clean", f'"{tools}/python3" -m nbstripout')
+    assert clean(repository, "beside\n") == "python3 -m nbstripout\nbeside\n"
+    (tools / "nbstripout").unlink()
     with pytest.raises(Exception, match="only the repository's own configuration has it"):
         clean(repository, "not beside\n")
-    (programs / "nbstripout").unlink()
-    (programs / "nbstripout").symlink_to(tools / "nbstripout")
-    assert clean(repository, "beside\n") == "python3 -m nbstripout\nbeside\n"
+
+
+@pytest.mark.parametrize("missing", ["no-such-program -x", "/no/such/program"])
+def test_an_optional_filter_without_its_program_leaves_a_file_as_it_is(repository: Repository, missing: str) -> None:
+    set_own(repository, "filter.f.clean", missing)
+    assert clean(repository) == "a key\n"
+    set_own(repository, "filter.f.process", "no-such-program")
+    assert clean(repository, "long\n") == "long\n"
+    set_own(repository, "filter.f.required", "false")
+    assert clean(repository, "other\n") == "other\n"
+    set_own(repository, "filter.f.required", "true")
+    with pytest.raises(Exception, match=r"there is no program '.*' in a folder of PATH"):
+        clean(repository, "another\n")
 
 
 def test_a_filter_that_came_with_a_repository_does_not_run(repository: Repository, tmp_path: Path) -> None:
@@ -195,10 +208,28 @@ def test_git_lfs_runs_no_program_that_the_repository_names(repository: Repositor
     set_own(repository, "filter.f.clean", "git-lfs clean -- %f")
     repository.git("config", "lfs.https://example.org/x.access", "basic")
     repository.git("config", "lfs.repositoryformatversion", "0")
+    for key in ("concurrenttransfers", "transfer.maxretries", "storage", "https://example.org/my-extension.sslverify"):
+        repository.git("config", f"lfs.{key}", "8")
     assert clean(repository) == "a key\n"
-    repository.git("config", "lfs.extension.x.clean", "sh tools/x")
-    with pytest.raises(Exception, match=r"the repository's own configuration sets lfs\.extension\.x\.clean"):
-        clean(repository, "another\n")
+    keys = [
+        "lfs.extension.x.clean",
+        "lfs.Extension.x.smudge",
+        "lfs.standalonetransferagent",
+        "lfs.customtransfer.x.path",
+    ]
+    for number, key in enumerate(
+        [*keys, "lfs.https://example.org.standalonetransferagent", "x.lfs.CustomTransfer.x.path"]
+    ):
+        repository.git("config", key, "sh tools/x")
+        with pytest.raises(Exception, match="git config --global") as raised:
+            clean(repository, f"{number}\n")
+        assert f"the repository's own configuration sets {key}, so it does not run" in str(raised.value)
+        assert str(raised.value).endswith(f"set it for yourself: git config --global {key} 'sh tools/x'")
+        set_own(repository, key, "sh tools/x")
+        assert clean(repository, f"trusted {number}\n") == f"trusted {number}\n"
+    repository.git("config", "x.y", "a\nlfs.extension.x.clean=sh tools/y")
+    with pytest.raises(Exception, match=r"the repository's own configuration sets x\.y"):
+        clean(repository, "a line of a value\n")
 
 
 def test_a_smudge_filter_is_refused_before_the_session(repository: Repository, tmp_path: Path) -> None:
