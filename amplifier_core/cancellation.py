@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 import traceback
 from enum import StrEnum
+from functools import partial
 from inspect import getargvalues
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
+from opcode import opmap
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import PluginError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from types import CodeType
 
 logger = logging.getLogger(__name__)
 
@@ -169,15 +173,14 @@ def as_failure(error: BaseException, before: int = 0) -> BaseException:
 
     A module has raised it, and may not end what runs it. Any other error is returned as it is, and so is an exit that a
     signal handler raises: it belongs to the program, wherever the signal arrives. A `KeyboardInterrupt` does, too,
-    where Python's own handler raises it: it leaves no trace. `before` is how often the task was cancelled before the
-    module was called.
+    unless a module has certainly raised it. `before` is how often the task was cancelled before the module was called.
     """
     if isinstance(error, asyncio.CancelledError):
         if count_cancellations() <= before:
             return PluginError(f"{_place_of(error)}raised CancelledError, and nobody has cancelled its work")
     elif isinstance(error, SystemExit) and not _is_at_signal(error):
         return PluginError(f"{_place_of(error)}called exit({error.code!r}), which a module may not do")
-    elif isinstance(error, KeyboardInterrupt) and not _is_at_ctrl_c(error):
+    elif isinstance(error, KeyboardInterrupt) and _is_raised_by_module(error):
         return PluginError(f"{_place_of(error)}raised KeyboardInterrupt, which a module may not do")
     return error
 
@@ -218,18 +221,48 @@ def count_cancellations() -> int:
     return 0 if task is None else task.cancelling()
 
 
-def _is_at_ctrl_c(error: BaseException) -> bool:
-    return signal.getsignal(signal.SIGINT) is signal.default_int_handler or _is_at_signal(error)
+def _is_raised_by_module(error: BaseException) -> bool:
+    """Return whether an interrupt comes from a `raise` of a module, and neither from a signal nor in place of one.
+
+    Handlers in C, such as Python's own for Ctrl-C, and debuggers leave no frame: they end a module at any instruction.
+    Code of Python itself passes interrupts on with `raise`.
+    """
+    trace, before = error.__traceback__, error.__context__
+    if trace is None or _is_at_signal(error):
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    frame = trace.tb_frame
+    package = str(frame.f_globals.get("__name__")).partition(".")[0]
+    is_raised = frame.f_code.co_code[trace.tb_lasti] == opmap["RAISE_VARARGS"]
+    is_first = not isinstance(before, KeyboardInterrupt) or _is_raised_by_module(before)
+    return is_raised and is_first and package not in sys.stdlib_module_names
 
 
 def _is_at_signal(error: BaseException) -> bool:
-    """Return whether a signal handler has raised an error: Python calls it with the frame that it interrupts."""
+    """Return whether a signal handler has raised an error.
+
+    Python calls it with the frame that it interrupts; a handler that has dropped this one is known by its code.
+    """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    handlers = [_code_of(signal.getsignal(each)) for each in signal.valid_signals()]
+    if any(frame.f_code in handlers for frame in frames):
+        return True
     for interrupted, called in pairwise(frames):
         names, rest, _, values = getargvalues(called)
         if any(each is interrupted for each in (*map(values.get, names), *values.get(rest or "", ()))):
             return True
     return False
+
+
+def _code_of(handler: Any) -> CodeType | None:
+    """Return the code of a function, a method, a callable object, or a `partial` of one; None for any other object."""
+    while isinstance(handler, partial):
+        handler = handler.func
+    if not callable(handler):
+        return None
+    function = getattr(handler, "__func__", handler)
+    return getattr(function, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
 
 
 def _place_of(error: BaseException) -> str:

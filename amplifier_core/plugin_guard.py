@@ -26,14 +26,10 @@ STDOUT, STDERR = 1, 2
 
 
 class Guard:
-    """Undoes the side effects of loading one plugin, and lists them in `faults`.
-
-    `interrupted` is true after a real Ctrl-C: any other `KeyboardInterrupt` is the plugin's own.
-    """
+    """Undoes the side effects of loading one plugin, and lists them in `faults`."""
 
     def __init__(self) -> None:
         self.faults: list[str] = []
-        self.interrupted = False
         self.is_late = False
         """Whether the time was up."""
 
@@ -99,15 +95,7 @@ class Guard:
             self.is_late = True
             raise TimeoutError(f"it took longer than {seconds:g} s to load")
 
-        def on_interrupt(signum: int, frame: FrameType | None) -> None:
-            self.interrupted = True
-            handler = before[signal.SIGINT]
-            if callable(handler):
-                handler(signum, frame)
-
         signal.signal(signal.SIGALRM, on_alarm)
-        if callable(before[signal.SIGINT]):
-            signal.signal(signal.SIGINT, on_interrupt)
         signal.setitimer(signal.ITIMER_REAL, seconds)
         try:
             yield
@@ -128,6 +116,8 @@ def guard_module(name: str) -> Iterator[None]:
         with guard.watch_output():
             yield
     except SystemExit as error:
+        if is_of_program(error):
+            raise
         from .loader import ModuleValidationError
 
         message = f"{name} ends the program while it is imported (SystemExit: {error}). Update it, or remove it"
@@ -135,6 +125,13 @@ def guard_module(name: str) -> Iterator[None]:
     finally:
         for fault in guard.faults:
             logger.warning("%s: %s", name, fault)
+
+
+def is_of_program(error: BaseException) -> bool:
+    """Return whether a signal ends the program by an error that came out of a module's code."""
+    from .cancellation import as_failure  # rarely needed
+
+    return isinstance(error, KeyboardInterrupt | SystemExit) and as_failure(error) is error
 
 
 class _Stdout:

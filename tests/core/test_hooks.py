@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import threading
+from ctypes import c_ulong, py_object, pythonapi
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from unittest.mock import AsyncMock
@@ -355,6 +357,76 @@ async def test_an_exit_at_a_signal_is_not_held_up_by_hooks(hooks: HookRegistry, 
                 await hooks.emit("e", {})
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def forgetful(number: int, frame: object) -> None:
+    del number, frame
+    raise KeyboardInterrupt
+
+
+class Forgetful:
+    def __call__(self, number: int, frame: object) -> None:
+        forgetful(number, frame)
+        del number, frame
+
+
+def leaving(number: int, frame: object) -> None:
+    del number, frame
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        signal.default_int_handler,
+        partial(signal.default_int_handler),
+        forgetful,
+        partial(forgetful),
+        Forgetful(),
+        leaving,
+    ],
+)
+async def test_any_signal_may_end_the_program_in_a_handler_of_events(hooks: HookRegistry, handler: Any) -> None:
+    """The handler of Ctrl-C is another one then, as in `asyncio.run`."""
+
+    def interrupted(event: str, data: dict[str, Any]) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError
+
+    hooks.register("e", interrupted)
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, handler)
+    try:
+        with pytest.raises(SystemExit if handler is leaving else KeyboardInterrupt):
+            await hooks.emit("e", {})
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+async def test_an_interrupt_without_a_raise_of_a_module_is_the_programs(hooks: HookRegistry) -> None:
+    """A debugger, or a time limit, sends one to the thread; Python passes on the one of an inner `asyncio.run`."""
+
+    def interrupted(event: str, data: dict[str, Any]) -> None:
+        pythonapi.PyThreadState_SetAsyncExc(c_ulong(threading.get_ident()), py_object(KeyboardInterrupt))
+        for _ in range(1_000_000):
+            pass
+
+    def passed_on(event: str, data: dict[str, Any]) -> None:
+        exec("raise KeyboardInterrupt", {"__name__": "asyncio.runners"})
+
+    def wrapped(event: str, data: dict[str, Any]) -> None:
+        try:
+            interrupted(event, data)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("in its place") from None
+
+    for handler in (interrupted, passed_on, wrapped):
+        remove = hooks.register("e", handler)
+        with pytest.raises(KeyboardInterrupt):
+            await hooks.emit("e", {})
+        remove()
 
 
 @pytest.mark.parametrize("emit", ["emit", "emit_and_collect"])

@@ -136,17 +136,23 @@ def test_plugins_can_be_loaded_in_a_thread(site: Site) -> None:
     assert list(loaded[0].triggers) == ["trigger-zeta"]
 
 
-def test_ctrl_c_while_a_plugin_is_imported_ends_the_program(site: Site) -> None:
-    site.plugin("amplifier-trigger-slow", "import signal\nsignal.raise_signal(signal.SIGINT)\nraise AssertionError")
-    before = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a shell ignores it for what runs in the background
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_a_signal_while_a_plugin_is_imported_ends_the_program(
+    site: Site, name: str, error: type[BaseException]
+) -> None:
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(3)
+
+    site.plugin("amplifier-trigger-slow", f"import signal\nsignal.raise_signal(signal.{name})\nraise AssertionError")
+    handler, number = signal.default_int_handler if error is KeyboardInterrupt else leave, signal.Signals[name]
+    before = signal.signal(number, handler)  # a shell ignores SIGINT for what runs in the background
     try:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(error):
             load("trigger-slow")
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(number) is handler
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
 
 
 def test_an_interrupt_that_a_plugin_raises_itself_is_a_failure_of_it(site: Site) -> None:

@@ -142,7 +142,7 @@ class ToolCalls:
             return await self._report_error(running, type(error).__name__, _describe(error))
         except BaseException as error:
             # A tool that raises one of these has failed like any other, unless somebody ends this task or closes it.
-            if not _goes_on(task):
+            if not _goes_on(task, error):
                 raise
             if isinstance(error, asyncio.CancelledError):
                 return await self._report_error(running, "CancelledError", "Error: the tool cancelled itself.")
@@ -214,8 +214,17 @@ def _exit_code(error: BaseException | None) -> int:
     return error.code if isinstance(error.code, int) else int(error.code is not None)
 
 
-def _goes_on(task: asyncio.Task[Any]) -> bool:
-    """Return whether `task` runs and is not cancelled: a closed coroutine runs in another task, or in none."""
+def _goes_on(task: asyncio.Task[Any], error: BaseException) -> bool:
+    """Return whether `task` runs and is not cancelled, and no signal ends the program by the `error`.
+
+    A closed coroutine runs in another task, or in none.
+    """
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        with suppress(ImportError):  # another kernel has no such function
+            from amplifier_core.cancellation import as_failure
+
+            if as_failure(error) is error:
+                return False
     try:
         return asyncio.current_task() is task and not task.cancelling()
     except RuntimeError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 from datetime import date
@@ -373,6 +374,25 @@ async def test_a_tool_that_raises_what_ends_programs_has_failed(room: Any, error
     assert await room.run("go", room.calls("leave"), room.calls("leave", "leave"), "done") == "done"
     assert [text for _, text in room.results()] == [text] * 3
     assert room.data("tool:error")[0]["error"] == {"type": type(error).__name__, "msg": text}
+
+
+async def test_a_signal_that_ends_the_program_ends_the_turn_while_a_tool_computes(room: Any) -> None:
+    async def compute(input: dict[str, Any]) -> ToolResult:
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(3)
+
+    room.tool("compute", compute)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        for handler, error in ((signal.default_int_handler, KeyboardInterrupt), (leave, SystemExit)):
+            signal.signal(signal.SIGTERM, handler)
+            with pytest.raises(error):
+                await room.run("go", room.calls("compute"), "done")
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 async def test_a_tool_that_cancels_itself_does_not_cancel_the_turn(room: Any) -> None:
