@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from inspect import isawaitable, isgenerator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from amplifier_core.message_models import ChatResponse
 
 logger = logging.getLogger(__name__)
 
@@ -26,16 +27,24 @@ def refuse(owner: str, wanted: str, answer: object, method: Any) -> TypeError:
     return error
 
 
-def keep_json(metadata: Mapping[str, Any], provider: str) -> Mapping[str, Any]:
-    """Return the metadata of an answer without what no store can take; one warning names the provider."""
-    if _is_json(metadata):
-        return metadata
-    kept = {key: value for key, value in metadata.items() if _is_json({key: value})}
+def drop_unstorable(response: ChatResponse, provider: str) -> None:
+    """Leave out of the metadata of an answer what no store can take; one warning names the provider.
+
+    An answer that cannot be changed stays as it is.
+    """
+    metadata: Any = response.metadata
+    if not metadata or _is_json(metadata):
+        return
+    items = metadata.items() if isinstance(metadata, Mapping) else ()
+    kept = {key: value for key, value in items if _is_json({key: value})}
+    try:
+        response.metadata = kept
+    except (AttributeError, TypeError, ValueError):  # it is frozen, or a property
+        return
     if provider not in _told:
         _told.add(provider)
-        wrong = ", ".join([repr(key) for key in metadata if key not in kept])
+        wrong = ", ".join([repr(key) for key, _ in items if key not in kept]) or "all of it"
         logger.warning("provider '%s' answers with metadata that is not JSON; left out: %s", provider, wrong)
-    return kept
 
 
 def refuse_unfinished(value: Any) -> None:

@@ -21,7 +21,7 @@ from amplifier_core.events import (
 )
 from amplifier_core.message_models import ChatRequest, ChatResponse, Usage
 
-from .answers import keep_json, refuse
+from .answers import drop_unstorable, refuse
 from .call_context import read_history
 from .calls import HELD, UNSAID, ToolCalls, result_message
 from .contents import adapt_messages, as_dicts
@@ -284,8 +284,7 @@ class Turn:
             self.stream.end()
         if not hasattr(response, "content"):
             raise refuse(f"provider '{self.provider_name}'", "a ChatResponse", response, self.provider.complete)
-        if response.metadata:
-            response.metadata = dict(keep_json(response.metadata, self.provider_name))
+        drop_unstorable(response, self.provider_name)
         if PROVIDER_RESPONSE in heard:
             about = {**self._place(), "response": response, "usage": _dump_usage(response)}
             await self.signals.emit(PROVIDER_RESPONSE, about)

@@ -6,10 +6,12 @@ import asyncio
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from importlib.metadata import entry_points
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -97,6 +99,40 @@ async def test_metadata_that_no_store_can_take_is_left_out_with_a_warning(
     assert await room.run("go", answer) == "done"
     assert room.context.messages[-1]["metadata"] == {"id": "r1"}
     assert caplog.messages == ["provider 'model' answers with metadata that is not JSON; left out: 'scores', 'raw'"]
+
+
+class FrozenResponse(ChatResponse, frozen=True):
+    """An answer that cannot be changed."""
+
+
+@dataclass(frozen=True)
+class FrozenAnswer:
+    content: list[Any]
+    metadata: dict[str, Any]
+    tool_calls: None = None
+    usage: None = None
+    finish_reason: str = "stop"
+
+
+@pytest.mark.parametrize("kind", [FrozenResponse, FrozenAnswer])
+@pytest.mark.parametrize("metadata", [{"id": "r1"}, {"id": "r1", "raw": {1, 2}}])
+async def test_an_answer_that_cannot_be_changed_stays_as_it_is(
+    room: Any, caplog: pytest.LogCaptureFixture, kind: Any, metadata: dict[str, Any]
+) -> None:
+    assert await room.run("go", kind(content=[TextBlock(text="done")], metadata=metadata)) == "done"
+    assert room.context.messages[-1]["metadata"] == metadata
+    assert caplog.messages == []
+
+
+async def test_metadata_that_are_none_are_left_out_as_a_whole(
+    room: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "_told", set())
+    answer = ChatResponse(content=[TextBlock(text="done")])
+    vars(answer)["metadata"] = MagicMock()
+    assert await room.run("go", answer) == "done"
+    assert "metadata" not in room.context.messages[-1]
+    assert caplog.messages == ["provider 'model' answers with metadata that is not JSON; left out: all of it"]
 
 
 @pytest.mark.parametrize("kind", ["coroutine", "async_generator", "generator"])
