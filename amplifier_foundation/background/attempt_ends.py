@@ -167,6 +167,8 @@ class AttemptEnd:
         """
         if isinstance(error, BudgetExceeded):
             return await self.deny(error, spawn, outcome)
+        if spawn is not None and spawn.error is None:
+            spawn.error = error  # its session has ended well, and what comes after it has failed
         problem, lack, retry = find_provider_error(error), find_lack(error), self.background.config.retry
         excusable, delay, needs_person = problem is not None and is_of_service(problem), asked_wait(problem), False
         if error is not None and waits_for_person(error):  # until then, each try is in vain

@@ -100,6 +100,8 @@ async def test_a_tracker_that_fails_costs_attempts_and_ends_no_background_sessio
         assert (dead.state, dead.attempts) == ("dead", 2)
         assert told.replace("__file__", __file__) in dead.reason
         assert bench.statuses() == {"queue": "running"}
+        ends = [each.data for each in await bench.store.events() if each.name == "session:error"]
+    assert {each["error_type"] for each in ends} == ({"TrackerError"} if "finish" in config else set())
     is_told = any("is not given up: tracker 'tracker-odd', give_up: Runtime" in each for each in caplog.messages)
     assert is_told is ("give_up" in config)
 

@@ -388,6 +388,8 @@ async def test_a_git_that_hangs_stops_its_session_alone(
     assert (slow.state, fast.state) == ("dead", "done")
     assert slow.reason == "its worktree cannot be finished: git commit-tree took longer than 3 s, and was ended"
     assert repository.read("fast.txt") == "x\n"
+    [error] = [each["error_type"] for each in await worker.ends() if each["status"] == "failed"]
+    assert error == "GitError"
 
 
 @pytest.mark.parametrize(
