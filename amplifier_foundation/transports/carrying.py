@@ -72,11 +72,10 @@ class Carrier:
         self._router = router
         self._clock = clock
         self._report = report
-        self._outbox = Outbox(route, store)
+        self._outbox = Outbox(route, store, self._note_carried)
         self._random = Random()
         self._failures = 0
-        self._opened: float | None = None
-        """When the connection was opened, in seconds of the monotonic clock; None without one."""
+        """Attempts since a connection has worked."""
         self._logged = ""
 
     async def run(self) -> None:
@@ -93,22 +92,17 @@ class Carrier:
     async def _try_once(self) -> None:
         """Carry events until something fails; report that, and pause.
 
-        The pauses grow, also for a broker that takes connections and ends each of them soon: one that has lasted longer
-        than the pause before it has worked.
+        The pauses grow, also for a broker that takes connections and ends each of them at once. They begin anew after a
+        connection that has lasted for `STEADY`, or has carried a message.
         """
         try:
             await self._carry()
         except BaseException as raised:
             failure = describe_failure(own_failure(raised))
-            if self._opened is not None and self._clock.monotonic() - self._opened > self._longest_pause:
-                self._failures, self._logged = 0, ""
             self._failures += 1
             await self._tell(failure)
-        await self._clock.sleep(self._random.uniform(self._longest_pause / 2, self._longest_pause))
-
-    @property
-    def _longest_pause(self) -> float:
-        return min(LONGEST_PAUSE, 0.25 * 2.0 ** min(self._failures, 20))
+        bound = min(LONGEST_PAUSE, 0.25 * 2.0 ** min(self._failures, 20))
+        await self._clock.sleep(self._random.uniform(bound / 2, bound))
 
     async def _tell(self, problem: str) -> None:
         """Report a problem with the number of events that wait for its end; log a new one."""
@@ -125,8 +119,10 @@ class Carrier:
         logger.error("%s: %s", self._route.name, problem)
         self._report(self.component, problem)
 
+    def _note_carried(self) -> None:
+        self._failures = 0
+
     async def _carry(self) -> None:
-        self._opened = None
         if self._route.subscribe and not isinstance(self._store, ReceivingStore):
             raise CannotReceive
         transport = self._factory(await expand_references(dict(self._route.config)))
@@ -142,14 +138,15 @@ class Carrier:
 
     async def _exchange(self, transport: Transport) -> None:
         """Publish and receive until an error, or the end of the process."""
-        inbox = Inbox(self._route, self._store, self._outbox, self._clock, self._report_namesake)
+        inbox = Inbox(self._route, self._store, self._outbox, self._clock, self._report_namesake, self._note_carried)
         try:
             async with asyncio.TaskGroup() as group:
                 if self._route.publish:
                     group.create_task(run_guarded(self._outbox.run(transport, self._router)))
                 group.create_task(run_guarded(inbox.run(transport, self._router)))
-                self._opened = self._clock.monotonic()
-                await self._clock.sleep(STEADY if self._failures else 0)
+                if self._failures:
+                    await self._clock.sleep(STEADY)
+                    self._failures, self._logged = 0, ""
                 if not inbox.has_reported:
                     self._report(self.component, "")
         except asyncio.CancelledError:

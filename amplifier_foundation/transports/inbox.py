@@ -32,25 +32,34 @@ SHOWN = 500
 
 
 class Inbox:
-    """The messages of other sites for one store."""
+    """The messages of other sites for one store; `note_carried` is called after each."""
 
     def __init__(
-        self, route: Route, store: DurableStore, outbox: Outbox, clock: Clock, report: Callable[[str], None]
+        self,
+        route: Route,
+        store: DurableStore,
+        outbox: Outbox,
+        clock: Clock,
+        report: Callable[[str], None],
+        note_carried: Callable[[], None],
     ) -> None:
         self._route = route
         self._store = store
         self._outbox = outbox
         self._clock = clock
         self._report = report
+        self._note_carried = note_carried
         self._began = clock.now()
         self.has_reported = False
 
     async def run(self, transport: Transport, router: EventRouter) -> None:
         """Take in messages until an error. Raises `ConnectionError` when the transport yields no more."""
         async for received in transport.receive():
-            if not isinstance(received, tuple) or len(received) != 2:
-                raise TypeError(f"receive must yield pairs (message, acknowledge), not {type(received).__name__}")
-            message, acknowledge = received
+            try:
+                message, acknowledge = received
+            except (TypeError, ValueError):
+                kind = type(received).__name__
+                raise TypeError(f"receive must yield pairs (message, acknowledge), not {kind}") from None
             try:
                 await self._take(message, router)
             except UnreadableMessage as problem:
@@ -58,6 +67,7 @@ class Inbox:
             except (TypeError, ValueError) as problem:
                 await self._set_aside(message, f"the store does not take it: {problem}")
             await acknowledge()
+            self._note_carried()
         raise ConnectionError("the connection has ended")
 
     async def _take(self, message: Message, router: EventRouter) -> None:

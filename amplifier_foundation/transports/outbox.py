@@ -23,6 +23,8 @@ from . import LOST, OWN, SET_ASIDE
 from .wire import LONGEST_NAME, encode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from amplifier_core.storage import DurableStore
 
     from ..events import EventRouter
@@ -40,12 +42,16 @@ SAVE_EVERY = 1_000
 
 
 class Outbox:
-    """The events of one store for one transport; `store_id` tells the stores apart that call themselves one site."""
+    """The events of one store for one transport; `store_id` tells the stores apart that call themselves one site.
 
-    def __init__(self, route: Route, store: DurableStore) -> None:
+    `note_carried` is called after each publication.
+    """
+
+    def __init__(self, route: Route, store: DurableStore, note_carried: Callable[[], None]) -> None:
         self.store_id = ""
         self._route = route
         self._store = store
+        self._note_carried = note_carried
         self._key = f"transport:{route.name}"
         self._since = 0
         self._saved = 0
@@ -82,6 +88,7 @@ class Outbox:
                     refused = await transport.publish(messages)
                 if not isinstance(refused, Mapping):
                     raise TypeError(f"publish must return a mapping of ids to reasons, not {type(refused).__name__}")
+                self._note_carried()
                 ids = {message.id for message in messages}
                 for message_id, reason in refused.items():
                     if message_id in ids:

@@ -23,7 +23,7 @@ from amplifier_foundation.hookspecs import Message
 from amplifier_foundation.sessions.untrusted import find_reason
 from amplifier_foundation.transports import LOST, SET_ASIDE, Route
 from amplifier_foundation.transports import carrying as carrying_module
-from amplifier_foundation.transports.carrying import LONGEST_PAUSE, Carrier, hold_route
+from amplifier_foundation.transports.carrying import LONGEST_PAUSE, STEADY, Carrier, hold_route
 from amplifier_foundation.transports.checks import check_transport
 from amplifier_foundation.transports.wire import UnreadableMessage, decode, encode
 from tests.folder_transport import FolderTransport
@@ -303,11 +303,16 @@ async def yield_a_message(*_: Any) -> AsyncIterator[str]:
     yield "message"
 
 
+async def yield_a_number(*_: Any) -> AsyncIterator[int]:
+    yield 5
+
+
 @pytest.mark.parametrize(
     ("method", "broken", "told"),
     [
         ("receive", break_at_receive, "no rights"),
         ("receive", yield_a_message, "receive must yield pairs (message, acknowledge), not str"),
+        ("receive", yield_a_number, "receive must yield pairs (message, acknowledge), not int"),
         ("publish", break_at_publish, "no rights"),
         ("publish", end_itself, "it raised CancelledError, and nobody has cancelled its work"),
         ("publish", leave, "it called exit(3), which a module may not do"),
@@ -362,7 +367,6 @@ async def test_a_connection_that_lasts_ends_the_problem_before_it(broker: Path) 
     while "" not in berlin.problems:
         await asyncio.sleep(0.001)
         await clock.advance(LONGEST_PAUSE if clock.sleeping else 0)
-    await clock.advance(LONGEST_PAUSE)  # longer than the pause before the connection
     broker.rename(away)
     failures = len(berlin.problems)
     while len(berlin.problems) == failures:
@@ -376,6 +380,56 @@ async def test_a_connection_that_lasts_ends_the_problem_before_it(broker: Path) 
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+@pytest.mark.parametrize("lasts", [2 * STEADY, 20.0, 0.0])
+async def test_the_pauses_begin_anew_after_each_connection_that_has_worked(broker: Path, lasts: float) -> None:
+    """A proxy ends each after `lasts` seconds; with 0, after one message."""
+    berlin, clock = Member("berlin", broker, subscribe=["work:*"]), VirtualClock()
+    berlin.carrier._clock = clock
+    away, opened, ended = 10, list[float](), list[float]()
+
+    class Ended(FolderTransport):
+        async def open(self, site: str, names: Sequence[str]) -> None:
+            opened.append(clock.monotonic())
+            if len(opened) <= away:
+                raise ConnectionError("away")
+            await super().open(site, names)
+
+        async def receive(self) -> AsyncIterator[tuple[Message, Any]]:
+            if lasts:
+                await clock.sleep(lasts)
+            else:
+                event = SessionEvent(f"work:{len(opened)}", {}, event_id=str(len(opened)))
+                body = encode(event, "other")
+                yield Message(f"oslo.{event.event_id}", "oslo", event.name, body), self._acknowledging(0)
+            ended.append(clock.monotonic())
+            raise ConnectionError("the proxy ends it")
+
+    berlin.carrier._factory = Ended
+    task = asyncio.ensure_future(berlin.carrier.run())
+    async with asyncio.timeout(120):
+        while len(ended) < 4 or len(opened) < away + 5:
+            await asyncio.sleep(0.001)
+            await clock.advance(0.25 if clock.sleeping else 0)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    pauses = [begin - end for end, begin in zip(ended, opened[away + 1 :], strict=False)]
+    assert max(pauses) <= 1.0
+
+
+async def test_a_receiver_may_yield_any_pair(broker: Path) -> None:
+    class Listing(FolderTransport):
+        async def receive(self) -> AsyncIterator[Any]:
+            async for pair in super().receive():
+                yield list(pair)
+
+    berlin, oslo = Member("berlin", broker), Member("oslo", broker, subscribe=["work:*"])
+    oslo.carrier._factory = Listing
+    async with carrying(berlin, oslo):
+        await berlin.router.emit("work:a", {})
+        assert [each.name for each in await oslo.until(1)] == ["work:a"]
 
 
 async def test_a_refusal_of_what_was_never_published_is_told(broker: Path, caplog: pytest.LogCaptureFixture) -> None:
