@@ -74,7 +74,6 @@ class Mounting:
         try:
             await self._mount_required("orchestrator", "orchestrator")
             await self._mount_required("context", "context manager")
-            self._require_mounted()
             for kind, section in _OPTIONAL:
                 entries = self._config.get(section)
                 if not entries:
@@ -114,14 +113,6 @@ class Mounting:
             error = own_failure(raised)
             redact_error(error)
             raise RuntimeError(f"Cannot initialize without {title}: {_describe(error)}") from error
-
-    def _require_mounted(self) -> None:
-        """Raise `RuntimeError` for a required module that has mounted nothing."""
-        for name, title in (("orchestrator", "orchestrator"), ("context", "context manager")):
-            if self._coordinator.mount_points[name] is None:
-                spec = self._config["session"][name]
-                module = spec if isinstance(spec, str) else _module_of(spec)
-                raise RuntimeError(f"Cannot initialize without {title}: module '{module}' has mounted none")
 
     async def _mount_optional(self, kind: str, entry: dict[str, Any], mounted: set[Any], *, strict: bool) -> None:
         mount = MountSteps()

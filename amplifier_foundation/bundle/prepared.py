@@ -121,7 +121,8 @@ class PreparedBundle:
         of the `parent`, else to `permissions`, and to the bundle's own rules. A program that loads a bundle has decided
         that its code may run: nobody is asked. The code of a bundle loaded by `security.load_trusted` is checked when
         it is imported, with `NotTrusted`. The session's hooks receive `bundle:loaded` and `bundle:prepared`. If the
-        set-up fails, they receive `bundle:failed`, and the session is cleaned up before the error is raised.
+        set-up fails, they receive `bundle:failed`, and the session is cleaned up before the error is raised:
+        `RuntimeError`, for example, without an orchestrator or a context.
         """
         if config is None:
             config = deepcopy(self.mount_plan) if parent is not None else self.hosting_plan()
@@ -201,6 +202,7 @@ class PreparedBundle:
         }
         coordinator.register_capabilities(known)
         await session.initialize()
+        _require_mounted(session)
         if session.config["session"].get(PREFERENCES):
             from .fallback import add_fallback
 
@@ -245,6 +247,15 @@ def _mark_of(message: Mapping[str, Any]) -> Any:
     """Return the name of the bundle whose instruction a message is; None for any other message."""
     metadata = message.get("metadata")
     return metadata.get(INSTRUCTION) if isinstance(metadata, dict) else None
+
+
+def _require_mounted(session: AmplifierSession) -> None:
+    """Raise `RuntimeError` for an orchestrator or a context whose module has mounted nothing."""
+    for name, title in (("orchestrator", "orchestrator"), ("context", "context manager")):
+        if session.coordinator.get(name) is None:
+            spec = session.config["session"][name]
+            module = spec["module"] if isinstance(spec, dict) else spec
+            raise RuntimeError(f"Cannot initialize without {title}: module '{module}' has mounted none")
 
 
 def _make_loader(parent: AmplifierSession | None) -> ModuleLoader:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -593,15 +594,19 @@ async def test_an_orchestrator_with_another_contract_fails_its_turn_and_is_named
     assert title == ("orchestrator 'loop-odd'" if isinstance(loop, Older) else "")
 
 
-@pytest.mark.parametrize("section", ["orchestrator", "context"])
-async def test_a_required_module_that_mounts_nothing_is_named(plan: Any, modules: Any, section: str) -> None:
-    async def mount(coordinator: Any, config: Any) -> None:
-        """Mount nothing."""
-
-    modules.mounts["odd"] = mount
-    plan["session"][section] = "odd"
-    with pytest.raises(RuntimeError, match="^Cannot initialize without .*: module 'odd' has mounted none$"):
-        await AmplifierSession(plan, loader=modules).initialize()
+async def test_a_loader_that_mounts_nothing_leaves_room_for_the_doubles_of_a_program(plan: Any, modules: Any) -> None:
+    session = AmplifierSession(plan, loader=modules)
+    session.loader.load = AsyncMock(return_value=AsyncMock(return_value=None))  # type: ignore[method-assign]
+    await session.initialize()
+    mounted = session.coordinator.mount_points
+    mounted["providers"] = {"double": object()}
+    with pytest.raises(RuntimeError, match="^No orchestrator module mounted$"):
+        await session.execute("on")
+    mounted["orchestrator"] = Answering("done")
+    with pytest.raises(RuntimeError, match="^No context manager mounted$"):
+        await session.execute("on")
+    mounted["context"] = object()
+    assert await session.execute("on") == "done"
 
 
 @pytest.mark.parametrize("messages", [None, ["hello"], 5])

@@ -68,6 +68,23 @@ def session_front(folder: Path) -> str:
     )
 
 
+@pytest.mark.parametrize(
+    ("emptied", "told"),
+    [
+        ("mods/loop.py", "orchestrator: module 'loop-here'"),
+        ("mods/context/__init__.py", "context manager: module 'context-here'"),
+    ],
+)
+async def test_a_required_module_that_mounts_nothing_is_named(
+    write: Any, session_front: str, folder: Path, emptied: str, told: str
+) -> None:
+    path = write(session_front.replace("PROMPTED", "true"), "Be brief.\n")
+    (folder / emptied).write_text("async def mount(coordinator, config):\n    pass\n")
+    prepared = await (await load_bundle(path)).prepare()
+    with pytest.raises(RuntimeError, match=f"^Cannot initialize without {told} has mounted none$"):
+        await prepared.create_session()
+
+
 @pytest.mark.parametrize("prompted", ["true", "false"])
 async def test_a_session_runs_on_the_modules_that_its_bundle_brings(
     write: Any, session_front: str, prompted: str, folder: Path
