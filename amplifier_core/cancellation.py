@@ -222,12 +222,12 @@ def count_cancellations() -> int:
 
 
 def _is_raised_by_module(error: BaseException) -> bool:
-    """Return whether an interrupt comes from a `raise` of a module, and neither from a signal nor in place of one.
+    """Return whether an interrupt comes from a `raise` of a module, and from no signal.
 
     Handlers in C, such as Python's own for Ctrl-C, and debuggers leave no frame: they end a module at any instruction.
     Code of Python itself passes interrupts on with `raise`.
     """
-    trace, before = error.__traceback__, error.__context__
+    trace = error.__traceback__
     if trace is None or _is_at_signal(error):
         return False
     while trace.tb_next is not None:
@@ -235,15 +235,17 @@ def _is_raised_by_module(error: BaseException) -> bool:
     frame = trace.tb_frame
     package = str(frame.f_globals.get("__name__")).partition(".")[0]
     is_raised = frame.f_code.co_code[trace.tb_lasti] == opmap["RAISE_VARARGS"]
-    is_first = not isinstance(before, KeyboardInterrupt) or _is_raised_by_module(before)
-    return is_raised and is_first and package not in sys.stdlib_module_names
+    return is_raised and package not in sys.stdlib_module_names
 
 
 def _is_at_signal(error: BaseException) -> bool:
-    """Return whether a signal handler has raised an error.
+    """Return whether a signal handler has raised an error, or a module has in place of the handler's.
 
     Python calls it with the frame that it interrupts; a handler that has dropped this one is known by its code.
     """
+    earlier = error.__context__
+    if isinstance(earlier, KeyboardInterrupt | SystemExit) and as_failure(earlier) is earlier:
+        return True
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     handlers = [_code_of(signal.getsignal(each)) for each in signal.valid_signals()]
     if any(frame.f_code in handlers for frame in frames):

@@ -422,9 +422,15 @@ async def test_an_interrupt_without_a_raise_of_a_module_is_the_programs(hooks: H
         except KeyboardInterrupt:
             raise KeyboardInterrupt("in its place") from None
 
-    for handler in (interrupted, passed_on, wrapped):
+    def left(event: str, data: dict[str, Any]) -> None:
+        try:
+            interrupted(event, data)
+        except KeyboardInterrupt:
+            raise SystemExit(130) from None
+
+    for handler in (interrupted, passed_on, wrapped, left):
         remove = hooks.register("e", handler)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(SystemExit if handler is left else KeyboardInterrupt):
             await hooks.emit("e", {})
         remove()
 
