@@ -231,22 +231,17 @@ class PreparedBundle:
         if hasattr(context, "set_system_prompt_factory"):
             await context.set_system_prompt_factory(prompt)
             return
-        message = {"role": "system", "content": await prompt(), "metadata": {INSTRUCTION: self.bundle.name}}
+        mark = {INSTRUCTION: self.bundle.name}
+        message = {"role": "system", "content": await prompt(), "metadata": mark}
         history = list(await session.history())
         if any((each.get("role"), each.get("content")) == ("system", message["content"]) for each in history):
             return
-        before = [at for at, each in enumerate(history) if _mark_of(each) == self.bundle.name]
+        before = [at for at, each in enumerate(history) if mark.items() <= dict(each.get("metadata") or {}).items()]
         if before:
             history[before[-1]] = {**history[before[-1]], **message}
             await context.set_messages(history)
         else:
             await context.add_message(message)
-
-
-def _mark_of(message: Mapping[str, Any]) -> Any:
-    """Return the name of the bundle whose instruction a message is; None for any other message."""
-    metadata = message.get("metadata")
-    return metadata.get(INSTRUCTION) if isinstance(metadata, dict) else None
 
 
 def _require_mounted(session: AmplifierSession) -> None:

@@ -105,22 +105,17 @@ def _find_schemas(schema: Any) -> Iterator[dict[str, Any]]:
 
 def find_problems(schema: Any, value: object, most: int) -> list[str]:
     """Return what is wrong with a value, up to a number of problems. Raises `SchemaUnusable`."""
+    # Without a registry, a `$ref` to an address is fetched.
+    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # it has no types
     from referencing.exceptions import Unresolvable
 
     try:
-        found = islice(_make_validator(schema).iter_errors(value), most)
+        found = islice(_find_class()(schema, registry=REGISTRY).iter_errors(value), most)
         return [f"{each.json_path}: {each.message}" for each in found]
     except Unresolvable as error:
         raise SchemaUnusable(f"refers to '{error.ref}', which is not in it; nothing is fetched") from None
     except RecursionError:
         return [_TOO_DEEP]
-
-
-def _make_validator(schema: Any) -> Any:
-    # Without a registry, a `$ref` to an address is fetched.
-    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # it has no types
-
-    return _find_class()(schema, registry=REGISTRY)
 
 
 @lru_cache(1)

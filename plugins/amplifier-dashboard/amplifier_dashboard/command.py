@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -70,13 +71,10 @@ async def dashboard(ctx: click.Context, /, opens: bool, links: bool, ends: bool,
                 click.echo("To end all logins: amplifier dashboard --log-out", err=True)
                 if opens:
                     click.echo("If no browser shows the page, open the link yourself.", err=True)
-                async with opened(link, _tell_without_browser) if opens else nullcontext():
+                alone = partial(click.echo, "amplifier: no browser was found, open the link yourself", err=True)
+                async with opened(link, alone) if opens else nullcontext():
                     await stopper.wait()
     ctx.exit(stopper.code)
-
-
-def _tell_without_browser() -> None:
-    click.echo("amplifier: no browser was found, open the link yourself", err=True)
 
 
 def _read_options(options: dict[str, Any]) -> PageConfig:
