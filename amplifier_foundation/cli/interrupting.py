@@ -26,8 +26,14 @@ LAST_LOOK = 0.05
 """Seconds for a turn that is due: the looks and the loop may wake at the same moment."""
 
 
-def interrupt(number: int, frame: object) -> None:
-    """Raise `KeyboardInterrupt`; within an import, end the process at once.
+class CutCall(KeyboardInterrupt):
+    """Ctrl-C cuts the call of a tool that blocks: the call has failed, and its turn is cancelled as by any Ctrl-C."""
+
+    cuts_call = True
+
+
+def interrupt(number: int, frame: object, error: type[KeyboardInterrupt] = KeyboardInterrupt) -> None:
+    """Raise an `error`; within an import, end the process at once.
 
     An import that is interrupted may keep its lock, and another thread that imports would hold up the end for ever.
     """
@@ -36,7 +42,7 @@ def interrupt(number: int, frame: object) -> None:
             os.write(2, b"amplifier: interrupted\n")
             os._exit(exits.INTERRUPTED)
         frame = frame.f_back
-    raise KeyboardInterrupt
+    raise error
 
 
 def end_now(code: int) -> NoReturn:

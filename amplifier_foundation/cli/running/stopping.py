@@ -14,7 +14,7 @@ from amplifier_core.cancellation import as_failure
 
 from ...documents.safe_text import plain
 from .. import exits
-from ..interrupting import BlockWatch, end_now, interrupt
+from ..interrupting import BlockWatch, CutCall, end_now, interrupt
 from ..streams import say_now
 from .terminal import own_terminal, tell
 
@@ -254,7 +254,7 @@ class Interrupts:
             say_now("amplifier: interrupted")
             end_now(exits.INTERRUPTED)
         self._has_raised = True
-        interrupt(number, frame)
+        interrupt(number, frame, CutCall)
 
     def end(self) -> None:
         """Stop watching the loop."""
