@@ -125,7 +125,8 @@ class Worker:
         async with self.background.claiming if throttle is not None else nullcontext():
             # One `now` for both questions: a delivery that comes due between them is in the answer to the second.
             now = clock.now()
-            delivery = await self._claim(now) if throttle is None or throttle.wait() <= 0 else None
+            is_full = throttle is not None and throttle.wait() > 0
+            delivery = None if is_full else await self._claim(now)
             if throttle is not None and delivery is not None:
                 throttle.add()
         if delivery is not None:
@@ -134,8 +135,9 @@ class Worker:
             return replace(delivery, available_at=place)
         if unstored.until == further:  # nobody tries
             unstored.until = None
-        for each in (self.background.outage, unstored):
-            each.end_probe(clock)
+        if not is_full and self.background.bounds is None:  # the store has said that there is no other event to try
+            self.background.outage.end_probe(clock)
+            unstored.end_probe(clock)
         due = await self.engine.store.next_due(self.background.project, self.background.queue, now=now)
         held_back = throttle.wait() if throttle is not None else 0.0
         if self.engine.member is not None and self.background.bounds is not None:

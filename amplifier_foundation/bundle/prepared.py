@@ -236,7 +236,8 @@ class PreparedBundle:
         history = list(await session.history())
         if any((each.get("role"), each.get("content")) == ("system", message["content"]) for each in history):
             return
-        before = [at for at, each in enumerate(history) if mark.items() <= dict(each.get("metadata") or {}).items()]
+        about = [each.get("metadata") for each in history]
+        before = [at for at, each in enumerate(about) if isinstance(each, dict) and mark.items() <= each.items()]
         if before:
             history[before[-1]] = {**history[before[-1]], **message}
             await context.set_messages(history)

@@ -30,7 +30,8 @@ Orphans = Literal["complete", "remove", "error"]
 
 def is_user_turn(message: Message) -> bool:
     """Return whether a person or a trigger wrote this message; hooks inject messages of the role user too."""
-    if message.get("role") != "user" or (message.get("metadata") or {}).get("source") == "hook":
+    metadata = message.get("metadata")
+    if message.get("role") != "user" or (isinstance(metadata, dict) and metadata.get("source") == "hook"):
         return False
     content = message.get("content")
     if isinstance(content, str):

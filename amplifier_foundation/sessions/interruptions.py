@@ -89,7 +89,7 @@ async def _find_emitted(
         if call_id in [call.get("id") for call in message.get("tool_calls") or ()]:
             key = sha256(f"{session_id}\0{position}\0{call_id}".encode("utf-8", "surrogatepass"))  # as the loops do
             event, since = await find_event(store, key.hexdigest()[:32]), time_of(message)
-            return event.name if event and since is not None and event.timestamp.timestamp() >= since else None
+            return event.name if event and (since is None or event.timestamp.timestamp() >= since) else None
     return None
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -64,6 +65,8 @@ class SessionRecorder:
         self._recorded = recorded
         self._added: list[Message] | None = None
         """What a context with messages of its own was given since the last flush: it may forget or change them."""
+        self._seen = 0
+        """The length of its history then."""
         self._turns = 0
         self._events = _CHECKPOINTS[session.config["session"].get("persistence") or "message"]
         self._is_prompt = self._events is _CHECKPOINTS["message"]
@@ -111,11 +114,18 @@ class SessionRecorder:
     async def flush(self) -> int:
         """Store the new messages; return the number of stored ones. Raises the errors of the store."""
         async with self._lock:
-            added = self._added
-            fresh = list(added) if added is not None else await read_since(self._session, self._recorded)
+            history = await self._session.history()
+            if self._added is None:
+                fresh, given = history.since(self._recorded), []
+            else:
+                fresh, given = history.since(self._seen), list(self._added)
+                # A context may keep fewer messages than it was given, or others at its end; it may get more otherwise.
+                roles = [[each.get("role") for each in messages] for messages in (fresh, given)]
+                if len(fresh) <= len(given) and roles[0] != roles[1]:
+                    fresh = given
             if fresh:
                 await self._keep_taint()
-                await shield_to_completion(self._append(fresh))
+                await shield_to_completion(self._append(fresh, len(given), len(history)))
         return self._recorded
 
     async def listen(self) -> None:
@@ -124,22 +134,29 @@ class SessionRecorder:
         if context is None or getattr(context, "transcript", None) is session.transcript:
             return
         history = await session.history()
+        self._seen = min(len(history), self._recorded)
         if len(history) < self._recorded:
             spec = session.config["session"]["context"]
             name = spec.get("module") if isinstance(spec, dict) else spec
             kept = f"keeps {len(history)} of the {self._recorded} messages that it was given"
             logger.warning("context '%s' %s: the stored ones stay, and the new ones follow", name, kept)
         add, added = context.add_message, history.since(self._recorded)
-        self._added = added
+        is_adding = ContextVar("is_adding", default=False)
 
-        async def add_and_note(message: Message) -> None:
-            await add(message)
-            added.append({**message})
+        async def add_and_note(*given: Any, **named: Any) -> Any:
+            if is_adding.get():  # the context adds parts of a message by itself
+                return await add(*given, **named)
+            token = is_adding.set(True)
+            try:
+                answer = await add(*given, **named)
+            finally:
+                is_adding.reset(token)
+            added.append({**(given[0] if given else named["message"])})
+            return answer
 
-        try:
+        with suppress(Exception):  # it takes no attribute: its messages are found by their places
             context.add_message = add_and_note
-        except AttributeError:  # it has slots: its messages are found by their places
-            self._added = None
+            self._added = added
 
     async def _keep_taint(self) -> None:
         """Store that the session has read text of strangers, before the text itself."""
@@ -147,14 +164,14 @@ class SessionRecorder:
         if tainted and UNTRUSTED not in self.metadata.values:
             await self.metadata.write(**tainted)
 
-    async def _append(self, messages: list[Message]) -> None:
+    async def _append(self, messages: list[Message], given: int, seen: int) -> None:
         known = [_stamp(each) if self._is_prompt else {} for each in messages]
         known = [{**stamp, **took} for stamp, took in zip(known, self._times.describe(messages), strict=True)]
         safe = [_with_metadata(_without_secrets(each), about) for each, about in zip(messages, known, strict=True)]
         self._recorded = await self._store.append(self._session.session_id, safe, at=self._recorded)
-        self._turns += len(turn_starts(messages))
+        self._turns, self._seen = self._turns + len(turn_starts(messages)), seen
         if self._added is not None:
-            del self._added[: len(messages)]
+            del self._added[:given]
 
 
 def _without_secrets(message: Message) -> Message:
@@ -196,16 +213,17 @@ async def record_session(
     handed over first. Afterwards the last messages are stored and the session ends, in any case. Raises the failure of
     the store, unless the block itself raises.
     """
-    recorder = SessionRecorder(session, store, stored, metadata) if store is not None else None
+    recorder, has_begun = SessionRecorder(session, store, stored, metadata) if store is not None else None, False
     try:
         if recorder is not None:
             recorder.attach()
             await recorder.listen()
             await hand_over_decisions(session, metadata)
+        has_begun = True
         yield recorder
     finally:
         try:
-            if recorder is not None:
+            if recorder is not None and has_begun:
                 await recorder.flush()
         finally:
             await session.cleanup()

@@ -32,7 +32,7 @@ SHOWN = 500
 
 
 class Inbox:
-    """The messages of other sites for one store; `note_carried` is called after each."""
+    """The messages of other sites for one store; `note_carried` is called after each new one."""
 
     def __init__(
         self,
@@ -60,17 +60,20 @@ class Inbox:
             except (TypeError, ValueError):
                 kind = type(received).__name__
                 raise TypeError(f"receive must yield pairs (message, acknowledge), not {kind}") from None
+            is_new = False
             try:
-                await self._take(message, router)
+                is_new = await self._take(message, router)
             except UnreadableMessage as problem:
                 await self._set_aside(message, str(problem))
             except (TypeError, ValueError) as problem:
                 await self._set_aside(message, f"the store does not take it: {problem}")
             await acknowledge()
-            self._note_carried()
+            if is_new:
+                self._note_carried()
         raise ConnectionError("the connection has ended")
 
-    async def _take(self, message: Message, router: EventRouter) -> None:
+    async def _take(self, message: Message, router: EventRouter) -> bool:
+        """Store a message, and return whether it is new here."""
         if message.site == self._route.site:
             self._look_for_namesake(message)
         elif matches(self._route.subscribe, message.name):
@@ -79,6 +82,8 @@ class Inbox:
             stored = await self._store.receive(event, message.site)
             if stored is not None:
                 router.publish(stored)
+                return True
+        return False
 
     def _look_for_namesake(self, message: Message) -> None:
         """Report another store that publishes under the name of this site: each misses the events of the other."""

@@ -88,7 +88,6 @@ class Outbox:
                     refused = await transport.publish(messages)
                 if not isinstance(refused, Mapping):
                     raise TypeError(f"publish must return a mapping of ids to reasons, not {type(refused).__name__}")
-                self._note_carried()
                 ids = {message.id for message in messages}
                 for message_id, reason in refused.items():
                     if message_id in ids:
@@ -98,6 +97,8 @@ class Outbox:
             self._since = page[-1].sequence or self._since
             if messages or self._since - self._saved >= SAVE_EVERY:
                 await self._save()
+            if messages:
+                self._note_carried()
 
     async def _message(self, event: SessionEvent) -> Message | None:
         """Return the message of an event; None for one that stays here."""

@@ -255,12 +255,13 @@ async def test_an_event_that_fails_alone_uses_up_its_attempts(open_bench: OpenBe
         assert bench.statuses() == {"queue": "running"}
 
 
-@pytest.mark.parametrize(("poisons", "pool"), [(2, 1), (3, 2)])
+@pytest.mark.parametrize(("poisons", "pool", "throttle"), [(2, 1, None), (3, 2, None), (1, 1, 60.0)])
 async def test_more_events_that_fail_alone_than_there_are_workers_hold_no_other_up(
-    open_bench: OpenBench, flaky: Any, poisons: int, pool: int
+    open_bench: OpenBench, flaky: Any, poisons: int, pool: int, throttle: float | None
 ) -> None:
     async with open_bench(providers=flaky("fine")) as bench:
-        await bench.start(max_attempts=1, pool_size=pool, instruction_template="{what} {n}")
+        rare = {"throttle": {"limit": 1, "period": throttle}} if throttle else {}
+        await bench.start(max_attempts=1, pool_size=pool, instruction_template="{what} {n}", **rare)
         for n in range(1, poisons + 4):
             bench.trigger.feed(n, data={"what": "poison" if n <= poisons else "good"})
             await bench.until("accepted", count=n)

@@ -53,10 +53,9 @@ async def test_an_open_call_has_emitted_the_event_under_its_key_unless_that_is_o
         [result] = await settling_results(store, record, [user("go"), {**calls("a"), "metadata": metadata}], 0)
         return json.loads(result["content"])
 
-    assert await settled(timestamp=event.timestamp.isoformat()) == {"emitted": "work:done"}
-    later = event.timestamp + timedelta(seconds=1)
-    for metadata in ({"timestamp": later.isoformat()}, {"timestamp": "then"}, {}):
-        assert await settled(**metadata) == INTERRUPTED
+    for metadata in ({"timestamp": event.timestamp.isoformat()}, {"timestamp": "then"}, {}):
+        assert await settled(**metadata) == {"emitted": "work:done"}
+    assert await settled(timestamp=(event.timestamp + timedelta(seconds=1)).isoformat()) == INTERRUPTED
 
 
 REMINDER = user("<system-reminder>be brief</system-reminder>")

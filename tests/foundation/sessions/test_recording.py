@@ -94,10 +94,18 @@ class Odd:
     def __init__(self, fault):
         self.messages, self.fault = [], fault
 
-    async def add_message(self, message):
+    async def add_message(self, message, *, part=False):
+        text = message["content"] if isinstance(message["content"], str) else message["content"][0]["text"]
+        if self.fault == "grows" and message["role"] != "system":
+            return await self.set_messages([*await self.get_messages(), message])
+        if self.fault == "parts" and message["role"] == "assistant" and not part:
+            for each in (text[:4], text[4:]):
+                await self.add_message({**message, "content": each}, part=True)
+            return
         self.messages.append(message)
         if self.fault == "window":
             self.messages = self.messages[-3:]
+        return len(self.messages)
 
     async def get_messages(self):
         if self.fault == "pinned":
@@ -107,8 +115,6 @@ class Odd:
     async def get_messages_for_request(self, token_budget=None, provider=None):
         if self.fault == "compacts" and len(self.messages) > 4:
             self.messages = [{"role": "user", "content": "what was before"}, *self.messages[-2:]]
-        if self.fault == "edits":
-            self.messages = [{**each, "content": str(each["content"])[:3]} for each in self.messages[-3:]]
         return list(self.messages)
 
     async def set_messages(self, messages):
@@ -124,6 +130,7 @@ async def mount(coordinator, config):
 TURNS = [("user", "one"), ("assistant", "You said: one"), ("user", "two"), ("assistant", "You said: two")]
 TURNS += [("user", "three"), ("assistant", "You said: three")]
 PROMPT = [("system", "Be kind.")]
+PARTS = [(role, part) for role, text in TURNS for part in ((text[:4], text[4:]) if role == "assistant" else (text,))]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +141,8 @@ PROMPT = [("system", "Be kind.")]
         ("short", [*PROMPT, *TURNS], ["keeps 1 of the 3 messages that it was given"]),
         ("compacts", [*PROMPT, *TURNS], []),
         ("window", [*PROMPT, *TURNS], []),
-        ("edits", [*PROMPT, *TURNS[:-1], ("assistant", "You said: thr")], []),
+        ("grows", [*PROMPT, *TURNS], []),
+        ("parts", [*PROMPT, *PARTS], []),
     ],
 )
 @pytest.mark.parametrize("persistence", ["message", "turn", "end"])
