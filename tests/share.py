@@ -33,12 +33,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     begun, kept, left_out = Counter[object](), [], []
     for item in items:
-        if share == 1 and item.get_closest_marker("long") is not None:
-            left_out.append(item)
-            continue
         test, _, _ = item.nodeid.partition("[")
         groups = [test] if item.get_closest_marker("slow") is None else [test, item.path]
-        (left_out if any(begun[group] >= share for group in groups) else kept).append(item)
+        is_long = share == 1 and item.get_closest_marker("long") is not None
+        (left_out if is_long or any(begun[group] >= share for group in groups) else kept).append(item)
         begun.update(groups)
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)

@@ -162,6 +162,7 @@ def normal(text: str, folder: Path) -> list[str]:
     return [line.rstrip() for line in text.splitlines()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("has_terminal", [True, False], ids=["at a terminal", "in a pipe"])
 def test_every_block_works_in_order(has_terminal: bool, project: Path, home: Path) -> None:
     reader = Reader(project, home, has_terminal=has_terminal)

@@ -140,6 +140,7 @@ def site(tmp_path: Path, database: str) -> Iterator[Site]:
         process.wait()
 
 
+@pytest.mark.long
 def test_a_person_sees_and_steers_all_hosts_from_any_of_them(site: Site) -> None:
     web1 = site.start("web1", "up")
     site.until(lambda: (site.row(web1.pid) or {})["leads"])

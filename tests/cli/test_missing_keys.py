@@ -97,6 +97,7 @@ def test_a_key_of_the_environment_and_a_kept_one_count(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.long
 def test_a_start_without_a_key_tells_so_and_its_events_wait(amplifier: Amplifier) -> None:
     write(ANTHROPIC)
     assert invoke(["trust", "--yes"]) == exits.OK
@@ -111,6 +112,7 @@ def test_a_start_without_a_key_tells_so_and_its_events_wait(amplifier: Amplifier
     assert amplifier("up", "--once").returncode == exits.OK
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("variable", "value"),
     [

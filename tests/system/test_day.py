@@ -98,6 +98,7 @@ async def work_a_day(folder: Path, name: str) -> list[Any]:
     return asked
 
 
+@pytest.mark.long
 async def test_a_days_work_of_the_examples_asks_at_most_three_times(project: Path, home: Path) -> None:
     folders = {name: project / name for name in ("notes", "demo", "operator")}
     shutil.copytree(str(files("amplifier_foundation.cli") / "demo_project"), folders["demo"])

@@ -64,6 +64,7 @@ def until(text: str, log: Path) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.long
 def test_a_frozen_process_ends_with_its_stacks_and_its_event_is_given_up_after_its_attempts(
     home: Path, project: Path
 ) -> None:

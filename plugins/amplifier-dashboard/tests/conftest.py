@@ -29,6 +29,15 @@ LIVE = "html[data-live=yes]"
 """Found once the page gets its updates."""
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests in a browser as long: each file needs one for seconds. The smallest share keeps those of a view."""
+    for item in items:
+        is_view = item.path.name == "test_every_view.py"
+        if item.path.parent == Path(__file__).parent and "browser" in getattr(item, "fixturenames", ()) and not is_view:
+            item.add_marker(pytest.mark.long)
+
+
 @dataclass
 class Served:
     """A page that is served; `run` runs a coroutine in the loop of its server."""

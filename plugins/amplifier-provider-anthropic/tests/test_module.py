@@ -196,6 +196,7 @@ def test_the_sdk_is_imported_beforehand_by_a_kernel_that_asks_for_it() -> None:
     assert done.stdout.strip() == "True"
 
 
+@pytest.mark.long
 def test_the_sdk_is_imported_in_a_thread_while_the_session_begins() -> None:
     code = """
 import asyncio, sys, threading

@@ -175,6 +175,7 @@ async def spawn(runner: SubprocessRunner, folder: Path, store: MemoryStore, sess
     return own
 
 
+@pytest.mark.long
 async def test_the_runner_keeps_the_contract(runner: SubprocessRunner) -> None:
     await check_runner(lambda: runner, config=PLAN, instruction="Say yes", answer="Yes.", patience=90)
 

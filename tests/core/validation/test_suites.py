@@ -484,6 +484,7 @@ def outcomes(
     return workshop.outcomes()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.module_id)
 def test_a_defect_is_caught_and_named(defect: Defect, outcomes: dict[str, list[Outcome]]) -> None:
     found = outcomes[defect.module_id]

@@ -275,6 +275,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return report
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*PLUGINS, *MODULES])
 def test_a_broken_package_is_told_in_one_line_what_is_wrong(name: str, broken: Report) -> None:
     entry = f"trigger-{name}" if name in PLUGINS else name
