@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from amplifier_core import TriggerEvent, TriggerType, load_plugins

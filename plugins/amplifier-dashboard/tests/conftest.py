@@ -31,7 +31,7 @@ LIVE = "html[data-live=yes]"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests in a browser as long: each file needs one for seconds. The smallest share keeps those of a view."""
+    """Mark the tests in a browser as long: each file takes seconds for it. The smallest share keeps those of views."""
     for item in items:
         is_view = item.path.name == "test_every_view.py"
         if item.path.parent == Path(__file__).parent and "browser" in getattr(item, "fixturenames", ()) and not is_view:
