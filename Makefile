@@ -52,7 +52,8 @@ demo: $(READY)
 
 test: $(READY)
 	@folder=$$(mktemp -d -p "$(or $(MEMORY),$${TMPDIR:-/tmp})"); \
-	$(BIN)/python -m pytest -q -n $(PROCESSES) $(if $(ALL),,--share=$(SHARE)) --dist loadfile --no-loadscope-reorder --basetemp=$$folder/tests; \
+	$(BIN)/python -m pytest -q -n $(PROCESSES) $(if $(ALL),,--share=$(SHARE)) --dist loadfile --no-loadscope-reorder \
+		--max-worker-restart=0 --basetemp=$$folder/tests; \
 	code=$$?; rm -rf $$folder; exit $$code
 
 check: $(READY)
