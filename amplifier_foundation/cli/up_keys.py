@@ -104,7 +104,7 @@ def reading_keys() -> Iterator[asyncio.Queue[str] | None]:
                 keys.put_nowait(key)
 
     try:
-        tty.setcbreak(descriptor)
+        tty.setcbreak(descriptor, termios.TCSADRAIN)  # else a key that came before is lost
         loop.add_reader(descriptor, read)
         yield keys
     finally:
