@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from contextlib import closing, suppress
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -103,12 +104,20 @@ def restore_indexes(db: sqlite3.Connection) -> None:
 
     Raises `sqlite3.IntegrityError` for rows that no index of a store allows.
     """
+    _make_indexes(db)
+    if _lacks_search(db):
+        _rebuild_searches(db)
+
+
+def _make_indexes(db: sqlite3.Connection) -> None:
     for statement in _plan_indexes(db):
         db.execute(statement)
-    if _lacks_search(db):
-        rebuild_index(db)
-        clear_index(db)
-        clear_texts(db)
+
+
+def _rebuild_searches(db: sqlite3.Connection) -> None:
+    rebuild_index(db)
+    clear_index(db)
+    clear_texts(db)
 
 
 class _Definition(NamedTuple):
@@ -121,6 +130,7 @@ class _Definition(NamedTuple):
         return mine.removesuffix("WITHOUTROWID") == theirs.removesuffix("WITHOUTROWID")
 
 
+@cache
 def _read_known() -> dict[tuple[str, str], _Definition]:
     """Return the schema of a store of this version, as the SQLite of this process makes it."""
     with closing(sqlite3.connect(":memory:")) as fresh:
@@ -189,11 +199,9 @@ def rebuild_indexes(db: sqlite3.Connection) -> bool:
         try:
             if not _has_lost_rows(db):
                 db.execute("REINDEX")
-                restore_indexes(db)
+                _make_indexes(db)
                 restore_order(db)
-                rebuild_index(db)
-                clear_index(db)
-                clear_texts(db)
+                _rebuild_searches(db)
                 count_deliveries(db)
                 if not damaged_pages(db):
                     db.execute("COMMIT")
