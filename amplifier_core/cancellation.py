@@ -185,6 +185,11 @@ def as_failure(error: BaseException, before: int = 0) -> BaseException:
     return error
 
 
+def ends_program(error: BaseException) -> bool:
+    """Return whether an error out of a module's code is an exit or an interrupt of the program itself: a signal's."""
+    return isinstance(error, KeyboardInterrupt | SystemExit) and as_failure(error) is error
+
+
 def own_failure(error: BaseException, before: int = 0) -> Exception:
     """Return what a module raised as an `Exception`; raise what is not its own, see `as_failure`."""
     failure = as_failure(error, before)
@@ -243,8 +248,7 @@ def _is_at_signal(error: BaseException) -> bool:
 
     Python calls it with the frame that it interrupts; a handler that has dropped this one is known by its code.
     """
-    earlier = error.__context__
-    if isinstance(earlier, KeyboardInterrupt | SystemExit) and as_failure(earlier) is earlier:
+    if error.__context__ is not None and ends_program(error.__context__):
         return True
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     handlers = [_code_of(signal.getsignal(each)) for each in signal.valid_signals()]

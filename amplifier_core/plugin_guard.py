@@ -116,7 +116,9 @@ def guard_module(name: str) -> Iterator[None]:
         with guard.watch_output():
             yield
     except SystemExit as error:
-        if is_of_program(error):
+        from .cancellation import ends_program  # rarely needed
+
+        if ends_program(error):
             raise
         from .loader import ModuleValidationError
 
@@ -125,13 +127,6 @@ def guard_module(name: str) -> Iterator[None]:
     finally:
         for fault in guard.faults:
             logger.warning("%s: %s", name, fault)
-
-
-def is_of_program(error: BaseException) -> bool:
-    """Return whether a signal ends the program by an error that came out of a module's code."""
-    from .cancellation import as_failure  # rarely needed
-
-    return isinstance(error, KeyboardInterrupt | SystemExit) and as_failure(error) is error
 
 
 class _Stdout:

@@ -21,7 +21,7 @@ from .eager import Waiting, start
 from .entry_points import find_entry_points
 from .errors import AmplifierError, NameTaken, PluginError, PluginLoadFailed, PluginRefused, UnknownName
 from .frozen import slotted
-from .plugin_guard import Guard, is_of_program
+from .plugin_guard import Guard
 from .plugin_marks import LoadingMarks
 
 if TYPE_CHECKING:
@@ -342,7 +342,9 @@ def _load(plugins: Plugins, entry: EntryPoint, row: PluginRow, loading: LoadingM
         if error.is_fault:
             _fail(row, error)
     except BaseException as error:  # a plugin's exit() must not end the program
-        if is_of_program(error):
+        from .cancellation import ends_program  # rarely needed
+
+        if ends_program(error):
             raise
         if guard.is_late:
             loading.note_slow(entry)

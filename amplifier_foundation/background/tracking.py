@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.cancellation import as_failure
+from amplifier_core.cancellation import own_failure
 from amplifier_core.documents import DocumentEdit, retry_conflicts
 from amplifier_core.errors import (
     AmplifierError,
@@ -160,8 +160,7 @@ class Tracking:
         except (RefusalError, StoreError, StaleEpoch, DocumentConflict, SessionNotFound):
             raise
         except (Exception, SystemExit, asyncio.CancelledError) as raised:
-            if not isinstance(error := as_failure(raised), Exception):
-                raise
+            error = own_failure(raised)
             place = find_origin(error)[1] or find_place(error, self._tracker)
             told = str(error) if isinstance(error, AmplifierError) else describe_at(error, place)
             raise TrackerError(f"tracker '{self._name}', {verb}: {redact_text(told)}") from error

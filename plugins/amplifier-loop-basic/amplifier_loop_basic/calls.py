@@ -221,9 +221,9 @@ def _goes_on(task: asyncio.Task[Any], error: BaseException) -> bool:
     """
     if isinstance(error, KeyboardInterrupt | SystemExit) and not getattr(error, "cuts_call", False):
         with suppress(ImportError):  # another kernel has no such function
-            from amplifier_core.cancellation import as_failure
+            from amplifier_core.cancellation import ends_program
 
-            if as_failure(error) is error:
+            if ends_program(error):
                 return False
     try:
         return asyncio.current_task() is task and not task.cancelling()
