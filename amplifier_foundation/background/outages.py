@@ -61,7 +61,7 @@ class Outage:
     def add(
         self, delivery_id: str, clock: Clock, pause: float, *, needs_person: bool = False, asked: bool = False
     ) -> None:
-        """Note a failure. The next try is `pause` seconds from now; a probe comes at once, unless one was `asked`.
+        """Note a failure. The next try is `pause` seconds from now; a probe comes at once, unless that was `asked`.
 
         A probe follows the first event at once: so an event goes before an earlier one only if that alone fails.
         """

@@ -141,9 +141,11 @@ class Watch:
     def _report(self, run: object, problem: str | None) -> None:
         """Show the trigger's own problem, beside its failures: being ready does not end it."""
         component = f"{self.name} itself"
-        if run is self._run and problem:
+        if run is not self._run:
+            return
+        if problem:
             self.engine.report_problem(self.background, component, "degraded", problem)
-        elif run is self._run:
+        else:
             self.engine.clear_problem(self.background, component)
 
     async def run(self) -> None:

@@ -69,7 +69,11 @@ def check_schema(schema: Any) -> None:
 
 
 def _check_form(schema: Any) -> None:
-    from jsonschema import Draft202012Validator, FormatChecker, SchemaError  # type: ignore[import-untyped]
+    from jsonschema import (  # type: ignore[import-untyped]  # it has no types
+        Draft202012Validator,
+        FormatChecker,
+        SchemaError,
+    )
 
     try:
         Draft202012Validator.check_schema(schema, FormatChecker(()))  # a pattern need not be one of Python

@@ -198,11 +198,6 @@ def _with_metadata(message: Message, about: Mapping[str, Any]) -> Message:
     return {**message, "metadata": {**about, **(metadata or {})}}
 
 
-async def read_since(session: AmplifierSession, position: int) -> list[Message]:
-    """Return the messages of a session from `position` on, of its transcript or of its context."""
-    return (await session.history()).since(position)
-
-
 @asynccontextmanager
 async def record_session(
     session: AmplifierSession, store: SessionStore | None, stored: int, metadata: Mapping[str, Any]
@@ -213,7 +208,8 @@ async def record_session(
     handed over first. Afterwards the last messages are stored and the session ends, in any case. Raises the failure of
     the store, unless the block itself raises.
     """
-    recorder, has_begun = SessionRecorder(session, store, stored, metadata) if store is not None else None, False
+    recorder = SessionRecorder(session, store, stored, metadata) if store is not None else None
+    has_begun = False
     try:
         if recorder is not None:
             recorder.attach()

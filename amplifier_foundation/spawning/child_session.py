@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..sessions.accounts import tree_account
 from ..sessions.history import is_user_turn, text_of
-from ..sessions.recording import read_since, record_session
+from ..sessions.recording import record_session
 from ..sessions.untrusted import taint, taint_of
 from ..sessions.usage import UsageMeter, bridge_child_cost
 from ..sessions.working_dir import PROJECT_CAPABILITY
@@ -217,7 +217,7 @@ async def _settle_child(spawn: Spawn, session: AmplifierSession, meter: UsageMet
     finally:
         spawn.usage = await meter.total()
         tell_parent(spawn, is_tainted=bool(taint_of(session)))
-        for message in await read_since(session, spawn.begun):
+        for message in (await session.history()).since(spawn.begun):
             if message.get("role") == "assistant":
                 spawn.partial = text_of(message) or spawn.partial
             elif is_user_turn(message):

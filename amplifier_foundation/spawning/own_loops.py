@@ -298,8 +298,8 @@ class OuterRouter:
     ) -> SessionEvent:
         """Publish an event, as `EventRouter.emit` does."""
         self._fence.check()
-        chain: dict[str, Any] = {"cause": cause, "depth": depth, "project": project}
-        emitting = self._router.emit(event_name, data, source_session_id, **chain, event_id=event_id)
+        about: dict[str, Any] = {"cause": cause, "depth": depth, "project": project, "event_id": event_id}
+        emitting = self._router.emit(event_name, data, source_session_id, **about)
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(emitting, self._serving))
 
     def publish(self, event: SessionEvent) -> None:

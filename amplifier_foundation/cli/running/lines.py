@@ -106,7 +106,6 @@ class LineEditor:
                 if suspended is not None:
                     suspended.settle()
                 _input(prompt, typed)
-                self._is_waiting = False
             except WasSuspended as error:
                 begun = self._readline.get_line_buffer() if self._readline is not None else ""
                 suspended = error
