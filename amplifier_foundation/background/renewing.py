@@ -67,12 +67,12 @@ class Renewing:
                 if self._running is not None and clock.monotonic() >= self._due:
                     await self._renew(running := self._running)
             except Exception as error:
-                # A claim that has ended meanwhile cannot be renewed; the next one goes on.
-                if self._running is running and not running.task.done():
-                    if not running.is_stored:
-                        running.lost = error
-                        running.task.cancel()
-                    return
+                if self._running is not running:
+                    continue  # a claim that has ended cannot be renewed; the next one goes on
+                if not (running.task.done() or running.is_stored):
+                    running.lost = error
+                    running.task.cancel()
+                return
 
     async def _renew(self, running: Running) -> None:
         delivery = running.delivery

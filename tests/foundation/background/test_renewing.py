@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_core.errors import StaleEpoch
+from amplifier_core.errors import StaleEpoch, StoreUnavailable
 from amplifier_core.storage import Delivery
 from amplifier_core.testing import MemoryStore, VirtualClock
 from amplifier_core.triggers import TriggerEvent, TriggerType
@@ -116,3 +116,27 @@ async def test_a_renewal_of_a_claim_that_is_over_meanwhile_disturbs_no_later_one
     assert (second.lost, attempt.done()) == (None, False)
     await renewing.stop()
     attempt.cancel()
+
+
+async def test_a_claim_whose_attempt_has_ended_is_let_go_on_a_store_that_fails_at_once(
+    clock: VirtualClock, store: Renewals
+) -> None:
+    tried = []
+
+    async def renew(delivery: Delivery, **how: Any) -> None:
+        tried.append(delivery)
+        if len(tried) > 3:
+            raise asyncio.CancelledError  # instead of a loop without an end, in which nothing else runs
+        raise StoreUnavailable("postgres", "nobody answers")
+
+    member: Any = SimpleNamespace(clock=clock, store=SimpleNamespace(renew=renew), lease=60.0, claims_for=45.0)
+    engine: Any = SimpleNamespace(clock=clock, store=store, lease=60.0, member=member)
+    attempt = work()
+    attempt.cancel()
+    await asyncio.wait({attempt})
+    renewing, ended = Renewing(engine), Running(await claim(store, "session"), attempt)
+    renewing.begin(ended, clock.monotonic())
+    await clock.advance(60)
+    assert len(tried) == 3
+    assert ended.lost is None
+    await renewing.stop()
