@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_SEQUENCE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
+"""What a key of several characters sends, as an arrow: it means nothing here."""
 HINT = "q quits · p pauses · l tool calls · Enter details"
 
 
@@ -99,9 +102,8 @@ def reading_keys() -> Iterator[asyncio.Queue[str] | None]:
             text = ""
         if not text:  # the terminal is gone
             loop.remove_reader(descriptor)
-        if not text.startswith("\x1b"):  # arrows and other keys of several characters mean nothing here
-            for key in text:
-                keys.put_nowait(key)
+        for key in _SEQUENCE.sub("", text):
+            keys.put_nowait(key)
 
     try:
         tty.setcbreak(descriptor, termios.TCSADRAIN)  # else a key that came before is lost

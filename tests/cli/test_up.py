@@ -518,7 +518,7 @@ def test_keys_pause_explain_and_quit(background: Path, terminals: Any, capsys: p
     assert {row["state"] for row in json.loads(capsys.readouterr().out)["data"]["background_sessions"]} == {"paused"}
     terminal.type("p")
     terminal.until("Resumed")
-    terminal.type("x\x1b[A\n")
+    terminal.type("\x1b[Ax\x1bOp\n")
     terminal.until("nothing happened yet")
     terminal.type("l")
     terminal.until("Tool calls are hidden")
