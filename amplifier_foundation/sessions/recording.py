@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager, suppress
-from contextvars import ContextVar
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,11 +24,13 @@ from .records import RunningMetadata
 from .untrusted import UNTRUSTED, taint_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Mapping
+    from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import SessionStore
     from amplifier_core.transcript import Message
+
+    from .given_messages import GivenMessages
 
 T = TypeVar("T")
 
@@ -63,10 +64,8 @@ class SessionRecorder:
         self._session = session
         self._store = store
         self._recorded = recorded
-        self._added: list[Message] | None = None
-        """What a context with messages of its own was given since the last flush: it may forget or change them."""
-        self._seen = 0
-        """The length of its history then."""
+        self._given: GivenMessages | None = None
+        """What a context with messages of its own was given."""
         self._turns = 0
         self._events = _CHECKPOINTS[session.config["session"].get("persistence") or "message"]
         self._is_prompt = self._events is _CHECKPOINTS["message"]
@@ -80,7 +79,7 @@ class SessionRecorder:
     @property
     def turns(self) -> int:
         """The turns that began since the first message here."""
-        added = self._session.transcript.since(self._recorded) if self._added is None else self._added
+        added = self._session.transcript.since(self._recorded) if self._given is None else self._given.waiting
         return self._turns + len(turn_starts(added))
 
     @property
@@ -114,49 +113,24 @@ class SessionRecorder:
     async def flush(self) -> int:
         """Store the new messages; return the number of stored ones. Raises the errors of the store."""
         async with self._lock:
-            history = await self._session.history()
-            if self._added is None:
-                fresh, given = history.since(self._recorded), []
+            history: Sequence[Message] = []
+            if self._given is None:
+                fresh = (await self._session.history()).since(self._recorded)
             else:
-                fresh, given = history.since(self._seen), list(self._added)
-                # A context may keep fewer messages than it was given, or others at its end; it may get more otherwise.
-                roles = [[each.get("role") for each in messages] for messages in (fresh, given)]
-                if len(fresh) <= len(given) and roles[0] != roles[1]:
-                    fresh = given
+                fresh, history = await self._given.read()
             if fresh:
                 await self._keep_taint()
-                await shield_to_completion(self._append(fresh, len(given), len(history)))
+                await shield_to_completion(self._append(fresh, history))
         return self._recorded
 
     async def listen(self) -> None:
         """Note each message that a context with messages of its own is given from now on."""
-        session, context = self._session, self._session.coordinator.get("context")
-        if context is None or getattr(context, "transcript", None) is session.transcript:
-            return
-        history = await session.history()
-        self._seen = min(len(history), self._recorded)
-        if len(history) < self._recorded:
-            spec = session.config["session"]["context"]
-            name = spec.get("module") if isinstance(spec, dict) else spec
-            kept = f"keeps {len(history)} of the {self._recorded} messages that it was given"
-            logger.warning("context '%s' %s: the stored ones stay, and the new ones follow", name, kept)
-        add, added = context.add_message, history.since(self._recorded)
-        is_adding = ContextVar("is_adding", default=False)
+        context = self._session.coordinator.get("context")
+        if context is not None and getattr(context, "transcript", None) is not self._session.transcript:
+            from .given_messages import GivenMessages
 
-        async def add_and_note(*given: Any, **named: Any) -> Any:
-            if is_adding.get():  # the context adds parts of a message by itself
-                return await add(*given, **named)
-            token = is_adding.set(True)
-            try:
-                answer = await add(*given, **named)
-            finally:
-                is_adding.reset(token)
-            added.append({**(given[0] if given else named["message"])})
-            return answer
-
-        with suppress(Exception):  # it takes no attribute: its messages are found by their places
-            context.add_message = add_and_note
-            self._added = added
+            self._given = GivenMessages(self._session)
+            await self._given.listen(context, self._recorded)
 
     async def _keep_taint(self) -> None:
         """Store that the session has read text of strangers, before the text itself."""
@@ -164,14 +138,14 @@ class SessionRecorder:
         if tainted and UNTRUSTED not in self.metadata.values:
             await self.metadata.write(**tainted)
 
-    async def _append(self, messages: list[Message], given: int, seen: int) -> None:
+    async def _append(self, messages: list[Message], history: Sequence[Message]) -> None:
         known = [_stamp(each) if self._is_prompt else {} for each in messages]
         known = [{**stamp, **took} for stamp, took in zip(known, self._times.describe(messages), strict=True)]
         safe = [_with_metadata(_without_secrets(each), about) for each, about in zip(messages, known, strict=True)]
         self._recorded = await self._store.append(self._session.session_id, safe, at=self._recorded)
-        self._turns, self._seen = self._turns + len(turn_starts(messages)), seen
-        if self._added is not None:
-            del self._added[:given]
+        self._turns += len(turn_starts(messages))
+        if self._given is not None:
+            self._given.forget(messages, history)
 
 
 def _without_secrets(message: Message) -> Message:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,8 @@ async def length(store: DurableStore) -> int:
 
 CONTEXT = """
 class Odd:
+    __slots__ = ("fault", "messages")
+
     def __init__(self, fault):
         self.messages, self.fault = [], fault
 
@@ -102,14 +105,16 @@ class Odd:
             for each in (text[:4], text[4:]):
                 await self.add_message({**message, "content": each}, part=True)
             return
+        if self.fault == "recalls" and message["role"] != "system":
+            self.messages.insert(0, {"role": "user", "content": f"Memory of {len(self.messages)}"})
         self.messages.append(message)
         if self.fault == "window":
             self.messages = self.messages[-3:]
         return len(self.messages)
 
     async def get_messages(self):
-        if self.fault == "pinned":
-            return [*self.messages, {"role": "system", "content": "Be brief."}]
+        if self.fault == "reminds" and len(self.messages) > 1:
+            return [*self.messages, {"role": "user", "content": "Be brief."}]
         return self.messages[-1:] if self.fault == "short" else list(self.messages)
 
     async def get_messages_for_request(self, token_budget=None, provider=None):
@@ -130,7 +135,6 @@ async def mount(coordinator, config):
 TURNS = [("user", "one"), ("assistant", "You said: one"), ("user", "two"), ("assistant", "You said: two")]
 TURNS += [("user", "three"), ("assistant", "You said: three")]
 PROMPT = [("system", "Be kind.")]
-PARTS = [(role, part) for role, text in TURNS for part in ((text[:4], text[4:]) if role == "assistant" else (text,))]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +146,9 @@ PARTS = [(role, part) for role, text in TURNS for part in ((text[:4], text[4:]) 
         ("compacts", [*PROMPT, *TURNS], []),
         ("window", [*PROMPT, *TURNS], []),
         ("grows", [*PROMPT, *TURNS], []),
-        ("parts", [*PROMPT, *PARTS], []),
+        ("parts", [*PROMPT, *TURNS], []),
+        ("reminds", [*PROMPT, *TURNS], []),
+        ("recalls", [*PROMPT, *TURNS], []),
     ],
 )
 @pytest.mark.parametrize("persistence", ["message", "turn", "end"])
@@ -207,3 +213,33 @@ async def test_the_instruction_is_added_once_to_a_history_that_begins_with_somet
             await conversation.say("one")
     stored = await store.read("s")
     assert [text_of(each) for each in stored if each["role"] == "system"] == ["The code is 42.", "Be kind."]
+
+
+async def test_a_message_that_a_context_of_its_own_still_takes_in_is_stored_once(
+    store: DurableStore, make_bundle: MakeBundle, tmp_path: Path
+) -> None:
+    (tmp_path / "odd.py").write_text(CONTEXT, encoding="utf-8")
+    prepared = make_bundle(providers=playbook(), session={"context": {"module": "context-odd", "source": "./odd.py"}})
+    session = await prepared.create_session(session_id="s")
+    context, goes_on = session.coordinator.get("context"), asyncio.Event()
+
+    class Slow(type(context)):  # type: ignore[misc]
+        __slots__ = ()
+
+        async def add_message(self, message: dict[str, Any]) -> None:
+            await super().add_message(message)
+            await goes_on.wait()
+
+    context.__class__ = Slow
+    await store.create(SessionRecord("s"))
+    recorder = SessionRecorder(session, store, 0)
+    await recorder.listen()
+    adding = asyncio.ensure_future(context.add_message({"role": "user", "content": "one"}))
+    await asyncio.sleep(0)
+    await recorder.flush()
+    goes_on.set()
+    await adding
+    assert await recorder.flush() == 1
+    await context.set_messages([{"role": "user", "content": "one"}, {"role": "user", "content": "two"}])
+    assert await recorder.flush() == 2
+    await session.cleanup()
