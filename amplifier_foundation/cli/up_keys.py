@@ -14,6 +14,7 @@ from amplifier_core.errors import AmplifierError
 
 from ..operations.running import Changed, record_change
 from .app import person
+from .running.stopping import returns_to
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -83,7 +84,8 @@ class UpKeys:
 def reading_keys() -> Iterator[asyncio.Queue[str] | None]:
     """Put single keys of the terminal into a queue while the block runs; None where stdin is no terminal.
 
-    Ctrl-C and Ctrl-Z keep their meaning. Without input of its own, as a job in the background, nothing is read.
+    What was typed before is dropped. Ctrl-C and Ctrl-Z keep their meaning, and keys count after a suspension, too.
+    Without input of its own, as a job in the background, nothing is read.
     """
     import termios
     import tty
@@ -105,10 +107,16 @@ def reading_keys() -> Iterator[asyncio.Queue[str] | None]:
         for key in _SEQUENCE.sub("", text):
             keys.put_nowait(key)
 
+    def begin() -> None:
+        """Take single keys from now on: a shell has set its own mode before it lets this program go on."""
+        with suppress(termios.error):
+            tty.setcbreak(descriptor)
+
     try:
-        tty.setcbreak(descriptor, termios.TCSADRAIN)  # else a key that came before is lost
+        begin()
         loop.add_reader(descriptor, read)
-        yield keys
+        with returns_to(begin):
+            yield keys
     finally:
         loop.remove_reader(descriptor)
         with suppress(termios.error):

@@ -101,6 +101,17 @@ class Terminal:
         """Type a text; a line ends with `\\n`, and `\\x03` is Ctrl-C."""
         os.write(self._side, text.encode())
 
+    def continue_after_shell(self) -> None:
+        """Let the program go on, as `fg` does: in the mode of the shell; and wait until it takes single keys again."""
+        modes = termios.tcgetattr(self._side)
+        modes[3] |= termios.ICANON | termios.ECHO
+        termios.tcsetattr(self._side, termios.TCSANOW, modes)
+        self.signal(signal.SIGCONT)
+        ends = time.monotonic() + PATIENCE
+        while termios.tcgetattr(self._side)[3] & termios.ICANON:
+            assert time.monotonic() < ends, "it reads lines"
+            time.sleep(0.005)
+
     def say(self, line: str) -> str:
         """Type a line at the prompt, and return what is shown until the next one."""
         self.type(f"{line}\n")

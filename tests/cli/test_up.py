@@ -511,6 +511,7 @@ async def test_output_that_nobody_reads_any_more_ends_nothing() -> None:
 
 def test_keys_pause_explain_and_quit(background: Path, terminals: Any, capsys: pytest.CaptureFixture[str]) -> None:
     terminal = terminals("up", term="xterm-256color")
+    terminal.type("quit\n")  # for the shell
     terminal.until("Enter details")
     terminal.type("p")
     terminal.until("Paused, also over a restart")
@@ -522,6 +523,9 @@ def test_keys_pause_explain_and_quit(background: Path, terminals: Any, capsys: p
     terminal.until("nothing happened yet")
     terminal.type("l")
     terminal.until("Tool calls are hidden")
+    terminal.continue_after_shell()
+    terminal.type("l")
+    terminal.until("Tool calls are shown")
     terminal.type("q")
     terminal.until("Stopping")
     assert terminal.ended() == exits.OK
