@@ -352,4 +352,6 @@ def confirm(question: str, *, yes: bool) -> bool:
         return True
     if not sys.stdin.isatty():
         raise click.UsageError("there is no terminal to ask for confirmation; use --yes")
-    return click.confirm(question, err=True)
+    from .questions import ask_to_confirm
+
+    return ask_to_confirm(question)

@@ -137,8 +137,10 @@ async def _decide(
     async with use_inbox(storage_plugins(ctx)) as store:
         found = await find_approval(store, its_id, project_here())
         if state == "approved" and sys.stdin.isatty() and HIDDEN_CODE in redact_commands(_call(found)):
+            from .questions import ask_to_confirm
+
             _show_arguments(found)  # no list has shown the whole call
-            if not click.confirm("Approve it?", err=True):
+            if not ask_to_confirm("Approve it?"):
                 ctx.exit(exits.CANCELLED)
         decided = await answer_approval(store, person(), found, state, scope, said)
         runs = wake(decided.project, decided.queue)

@@ -129,7 +129,9 @@ def _find_name(provider: str, *, may_be_missing: bool = False) -> tuple[str, str
 def _read_key(name: str) -> str:
     """Return the key that a person types without echo, or the one line of a pipe."""
     if sys.stdin.isatty():
-        key = click.prompt(f"Key for {name}", hide_input=True, err=True, default="", show_default=False)
+        from .questions import ask_for_secret
+
+        key = ask_for_secret(f"Key for {name}")
     else:
         key = sys.stdin.read(LONGEST + 1)
     key = key.strip()

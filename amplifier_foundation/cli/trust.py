@@ -38,6 +38,7 @@ def trust(ctx: click.Context, target: str | None, lists: bool, yes: bool, as_jso
     """
     from ..security.session_mark import refuse_in_session
     from ..security.trust import trust_content
+    from .questions import ask_to_confirm
     from .trusting import show_content
 
     if lists:
@@ -49,7 +50,7 @@ def trust(ctx: click.Context, target: str | None, lists: bool, yes: bool, as_jso
         show_content(error)
     if found and not yes and not sys.stdin.isatty():
         raise click.UsageError("nobody can be asked here; look at it, and say yes with --yes")
-    if found and not yes and not click.confirm("Trust it?", err=True):
+    if found and not yes and not ask_to_confirm("Trust it?"):
         ctx.exit(exits.CANCELLED)
     for error in found:
         assert error.content is not None

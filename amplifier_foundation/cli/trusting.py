@@ -36,7 +36,9 @@ LONGEST_LINE, MOST_LINES, MOST_FILES = 4_000, 400, 200
 
 async def confirm_here(question: str) -> bool:
     """Ask a person in this thread."""
-    return click.confirm(question, err=True)
+    from .questions import ask_to_confirm
+
+    return ask_to_confirm(question)
 
 
 class Asking:

@@ -112,6 +112,13 @@ class Terminal:
             assert time.monotonic() < ends, "it reads lines"
             time.sleep(0.005)
 
+    def rests(self) -> None:
+        """Wait until the program waits itself: a signal before would come before its wait begins."""
+        status, before = Path(f"/proc/{self._process.pid}/status"), ""
+        while "State:\tS" not in before or status.read_text() != before:
+            before = status.read_text()
+            time.sleep(0.02)
+
     def say(self, line: str) -> str:
         """Type a line at the prompt, and return what is shown until the next one."""
         self.type(f"{line}\n")

@@ -7,10 +7,11 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from amplifier_foundation.cli import exits
+from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.cli.interrupting import LAST_LOOK, BlockWatch
 
 PRESSED = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
@@ -112,3 +113,22 @@ def test_only_calls_that_are_seen_at_each_look_are_named(
     thread.join()
     said = capsys.readouterr().err
     assert said.startswith("amplifier: blocked by both (") if by == "one call" else said == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "question"),
+    [
+        (("session", "prune", "--keep", "1"), r"Delete .*\?"),
+        (("auth", "login", "openai"), "Key for OPENAI_API_KEY"),
+    ],
+)
+def test_ctrl_c_ends_a_command_at_its_question(
+    command: tuple[str, ...], question: str, background: Path, terminals: Any
+) -> None:
+    assert [invoke(["run", "hello"]) for _ in range(2)] == [exits.OK, exits.OK]
+    person = terminals(*command)
+    person.until(question)
+    person.rests()
+    person.type("\x03")
+    person.until("interrupted")
+    assert person.ended() == exits.INTERRUPTED
