@@ -213,6 +213,9 @@ class _Reader:
         if "tab character" in (error.problem or "") or self._text[mark.index : mark.index + 1] == "\t":
             place = place_of(self._text, min(mark.index, len(self._text)), self._positions.file, self._first_line)
             return error_at(place, "AMP214", "a tab; YAML is indented with spaces")
+        if "nesting depth" in (error.problem or ""):  # the parser has a limit of its own
+            place = place_of(self._text, mark.index, self._positions.file, self._first_line)
+            return error_at(place, "AMP208", f"nested deeper than {MAX_DEPTH} levels")
         from .yaml_errors import explain
 
         index, message = explain(self._yaml, error, self._text)
