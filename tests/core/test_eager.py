@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -45,9 +46,17 @@ async def test_an_error_after_a_wait_and_one_that_is_awaited_arrive() -> None:
         await asyncio.sleep(0)
         await fail()
 
+    goes_on = threading.Event()
+
+    def fail_in_thread() -> int:
+        goes_on.wait()
+        return int("x")
+
     async def handle() -> str:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(goes_on.set)
         try:
-            await asyncio.get_running_loop().run_in_executor(None, int, "x")
+            await loop.run_in_executor(None, fail_in_thread)
         except ValueError:
             return "handled"
         return "not reached"
