@@ -108,7 +108,8 @@ class ContextManager(Protocol):
     """The memory of a session: an ordered list of messages, each a plain dict.
 
     With `async def set_system_prompt_factory(factory)`, it gets a function that makes the system prompt of each
-    request; without, the system prompt of a bundle is one of its messages.
+    request; without, the system prompt of a bundle is one of its messages. A recorder stores the messages for
+    `add_message`, and those behind the last known one for `set_messages`; of messages merely shown, it stores none.
     """
 
     async def add_message(self, message: dict[str, Any]) -> None:
