@@ -225,18 +225,19 @@ class _Git:
         The pipe may stay open longer: a shared ssh connection holds it.
         """
         assert child.stdout is not None
-        said, speaking = b"", True
+        said, speaking, has_ended = b"", True, False
         with DefaultSelector() as selector:
             selector.register(child.stdout, EVENT_READ)
             while self._deadline.seconds_left():
-                if speaking and selector.select(self._deadline.step()):
+                if speaking and selector.select(0 if has_ended else self._deadline.step()):
                     heard = os.read(child.stdout.fileno(), 65536)
                     said, speaking = (said + heard)[-_MAX_SAID:], bool(heard)
-                    continue
-                with suppress(subprocess.TimeoutExpired):
-                    child.wait(0 if speaking else self._deadline.step())
-                if child.returncode is not None:
+                elif has_ended:
                     return said.decode("utf-8", "replace")
+                else:
+                    with suppress(subprocess.TimeoutExpired):
+                        child.wait(0 if speaking else self._deadline.step())
+                    has_ended = child.returncode is not None
         raise TimeoutError
 
 

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from selectors import DefaultSelector, SelectorKey
 from threading import Event
 from typing import TextIO
 
@@ -19,7 +20,7 @@ import pytest
 
 from amplifier_core.errors import StoreUnavailable
 from amplifier_foundation.paths import data_home
-from amplifier_foundation.sources import SourceCache, SourceNotFound, SourceRefused, default_cache
+from amplifier_foundation.sources import SourceCache, SourceNotFound, SourceRefused, default_cache, git
 from amplifier_foundation.sources.entries import Entry
 from amplifier_foundation.sources.limits import Deadline
 
@@ -77,6 +78,24 @@ def test_the_folder_of_a_source_holds_no_character_that_a_shell_or_a_path_minds(
     odd = repository.folder.with_name("ré po;$(x)")
     repository.folder.rename(odd)
     assert cache.fetch(f"git+file://{odd}").name.startswith("r-po-x-")
+
+
+def test_what_git_says_last_is_read_also_when_it_ends_before_anybody_looks(
+    cache: SourceCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Late(DefaultSelector):
+        looks = 0
+
+        def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
+            self.looks += 1
+            if self.looks > 1:
+                return super().select(timeout)
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+            return []
+
+    monkeypatch.setattr(git, "DefaultSelector", Late)
+    with pytest.raises(SourceNotFound, match="does not appear to be a git repository"):
+        cache.fetch(f"git+file://{tmp_path / 'gone'}")
 
 
 def test_a_start_without_a_network_uses_what_is_kept(
