@@ -259,7 +259,7 @@ class Workshop:
             env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
 
