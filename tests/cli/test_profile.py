@@ -24,8 +24,8 @@ import subprocess, sys, time
 CHILD = '''
 import time
 def spin_in_child():
-    end = time.time() + 1
-    while time.time() < end:
+    end = time.process_time() + 1
+    while time.process_time() < end:
         pass
 spin_in_child()
 '''
