@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 _COMMANDS = r"filter\..*\.(clean|smudge|process)|merge\..*\.driver"
 """The settings with commands."""
-_KNOWN = ("git-lfs", "git-crypt", "nbstripout", "cat", "true")
+_PYTHON_FILTER = "nbstripout"
+_KNOWN = ("git-lfs", "git-crypt", _PYTHON_FILTER, "cat", "true")
 """Programs without options that run others, so that the configuration of a repository may name them."""
 _LFS_PROGRAMS = r"(?i)lfs\.extension\.|customtransfer|standalonetransferagent"
 """Settings of programs for git-lfs, which looks for some of them in every name, and takes a line of a value for one."""
@@ -148,9 +150,12 @@ def _check_known(program: str, words: list[str], search: str) -> None:
     """Raise `_Refused` for a filter of the repository's configuration, unless it is known and installed."""
     name = Path(program).name
     is_installed = shutil.which(name, path=search) == program
-    if words[:1] == ["-m"] and re.fullmatch(_PYTHON, name):  # `nbstripout --install` sets the Python beside it
-        name = words[1]
-        is_installed = is_installed or Path(program).with_name(name).is_file()
+    if words[:2] == ["-m", _PYTHON_FILTER] and re.fullmatch(_PYTHON, name):
+        # `nbstripout --install` sets the Python beside it; a folder with both, found nowhere else, may be anybody's
+        name = _PYTHON_FILTER
+        found = [shutil.which(name, path=each) for each in (search, str(Path(sys.executable).parent))]
+        beside = [folder for each in found if each for folder in (Path(each).parent, Path(each).resolve().parent)]
+        is_installed = is_installed or Path(program).parent in beside
     if (name not in _KNOWN and [name, *words[:1]] != ["git", "lfs"]) or not is_installed:
         raise _Refused("only the repository's own configuration has it", _OWN_SETTING)
 

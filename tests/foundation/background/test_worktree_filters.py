@@ -155,9 +155,6 @@ def test_an_unused_filter_is_no_problem(repository: Repository) -> None:
 def test_the_usual_filters_of_a_repository_run_when_they_are_installed(repository: Repository, programs: Path) -> None:
     for name in ("git-lfs", "git-crypt", "nbstripout"):
         write_program(programs / name, f"echo {name} $*; cat")
-    tools = programs.parent / "venv" / "bin"
-    write_program(tools / "python3", "echo python3 $*; cat")
-    write_program(tools / "nbstripout", "")
     usual = {
         "git-lfs clean -- %f": "git-lfs clean -- a.x",
         '"git-crypt" clean --key-name=team': "git-crypt clean --key-name=team",
@@ -167,11 +164,26 @@ def test_the_usual_filters_of_a_repository_run_when_they_are_installed(repositor
     for command, said in usual.items():
         repository.git("config", "filter.f.clean", command)
         assert clean(repository, f"for {said}\n") == f"{said}\nfor {said}\n"
+
+
+def test_a_python_of_the_repositorys_configuration_runs_only_beside_an_installed_nbstripout(
+    repository: Repository, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = programs.parent / "venv" / "bin"
+    write_program(tools / "python3", "echo $*; cat")
+    write_program(tools / "nbstripout", "")
     repository.git("config", "filter.f.clean", f'"{tools}/python3" -m nbstripout')
-    assert clean(repository, "beside\n") == "python3 -m nbstripout\nbeside\n"
-    (tools / "nbstripout").unlink()
     with pytest.raises(Exception, match="only the repository's own configuration has it"):
-        clean(repository, "not beside\n")
+        clean(repository, "anybody's\n")
+    (programs / "nbstripout").symlink_to(tools / "nbstripout")  # as pipx and uv install it
+    assert clean(repository, "linked\n") == "-m nbstripout\nlinked\n"
+    (programs / "nbstripout").unlink()
+    monkeypatch.setattr(sys, "executable", str(tools / "python"))
+    assert clean(repository, "own\n") == "-m nbstripout\nown\n"
+    write_program(tools / "cat", "cat")
+    repository.git("config", "filter.f.clean", f"{tools}/python3 -m cat")
+    with pytest.raises(Exception, match="only the repository's own configuration has it"):
+        clean(repository, "no filter\n")
 
 
 @pytest.mark.parametrize("missing", ["no-such-program -x", "/no/such/program"])
