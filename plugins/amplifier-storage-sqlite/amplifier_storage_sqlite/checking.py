@@ -95,23 +95,26 @@ def find_strange(db: sqlite3.Connection) -> list[str]:
 
 
 def lacks_indexes(db: sqlite3.Connection) -> bool:
-    """Return whether a file lacks an index of a store, or of searches that the SQLite of this process can make."""
-    return bool(_plan_indexes(db)) or _lacks_search(db)
+    """Return whether the indexes and searches of a file are not those of a store, as the SQLite of this process has."""
+    return bool(_plan_indexes(db))
 
 
 def restore_indexes(db: sqlite3.Connection) -> None:
-    """Make the missing indexes of a store, and drop those that are unlike, or restrict its rows and are no store's.
+    """Give a file the indexes and searches of a store, and no others: an index of another hand may refuse new rows.
 
     Raises `sqlite3.IntegrityError` for rows that no index of a store allows.
     """
-    _make_indexes(db)
-    if _lacks_search(db):
+    if _make_indexes(db):
         _rebuild_searches(db)
 
 
-def _make_indexes(db: sqlite3.Connection) -> None:
-    for statement in _plan_indexes(db):
-        db.execute(statement)
+def _make_indexes(db: sqlite3.Connection) -> bool:
+    """Carry out the plan; return whether searches are to be made anew."""
+    plan = _plan_indexes(db)
+    for statements in plan.values():
+        for statement in statements:
+            db.execute(statement)
+    return any(kind == "table" for kind, _ in plan)
 
 
 def _rebuild_searches(db: sqlite3.Connection) -> None:
@@ -129,6 +132,9 @@ class _Definition(NamedTuple):
         mine, theirs = (re.sub(r'["\s]', "", each.sql if each else "") for each in (self, other))
         return mine.removesuffix("WITHOUTROWID") == theirs.removesuffix("WITHOUTROWID")
 
+    def is_search(self) -> bool:
+        return self.sql.startswith("CREATE VIRTUAL")
+
 
 @cache
 def _read_known() -> dict[tuple[str, str], _Definition]:
@@ -145,24 +151,23 @@ def _read_schema(db: sqlite3.Connection) -> dict[tuple[str, str], _Definition]:
     return {(kind, name): _Definition(table, sql or "") for kind, name, table, sql in named}
 
 
-def _plan_indexes(db: sqlite3.Connection) -> list[str]:
-    """Return the statements that bring the indexes of a file to those of a store; others that allow all rows stay."""
+def _plan_indexes(db: sqlite3.Connection) -> dict[tuple[str, str], list[str]]:
+    """Return each index and search that a file has unlike a store, or lacks, with the statements to mend it.
+
+    The table of a search without statements is made by `_rebuild_searches`. Indexes of other tables stay.
+    """
     known, there = _read_known(), _read_schema(db)
-    plan = []
+    plan = {}
     for (kind, name), found in there.items():
         wanted = known.get((kind, name))
-        is_strict = ("table", found.table) in known and found.sql.upper().startswith("CREATE UNIQUE")
-        if kind == "index" and (not wanted.is_same(found) if wanted else is_strict):
+        is_index = kind == "index" and (wanted or ("table", found.table) in known)
+        if (is_index or (wanted and wanted.is_search())) and not found.is_same(wanted):
             quoted = name.replace('"', '""')
-            plan.append(f'DROP INDEX "{quoted}"')
-    wanted_indexes = ((place, each) for place, each in known.items() if place[0] == "index")
-    return plan + [each.sql for place, each in wanted_indexes if not each.is_same(there.get(place))]
-
-
-def _lacks_search(db: sqlite3.Connection) -> bool:
-    there = _read_schema(db)
-    virtual = (place for place, each in _read_known().items() if each.sql.startswith("CREATE VIRTUAL"))
-    return any(place not in there for place in virtual)
+            plan[kind, name] = [f'DROP {kind} "{quoted}"']
+    for (kind, name), wanted in known.items():
+        if (kind == "index" or wanted.is_search()) and not wanted.is_same(there.get((kind, name))):
+            plan.setdefault((kind, name), []).extend([wanted.sql] if kind == "index" else [])
+    return plan
 
 
 def damaged_pages(db: sqlite3.Connection) -> list[str]:
@@ -197,9 +202,9 @@ def rebuild_indexes(db: sqlite3.Connection) -> bool:
     with suppress(sqlite3.Error):
         db.execute("BEGIN IMMEDIATE")
         try:
+            _make_indexes(db)  # first: one of another hand may fail what follows
             if not _has_lost_rows(db):
                 db.execute("REINDEX")
-                _make_indexes(db)
                 restore_order(db)
                 _rebuild_searches(db)
                 count_deliveries(db)
@@ -226,6 +231,11 @@ def _has_lost_rows(db: sqlite3.Connection) -> bool:
 
 def _strange_schema(db: sqlite3.Connection) -> Iterator[StoreFault]:
     yield from (StoreFault("file", f"has {each}", SALVAGE) for each in find_strange(db))
+    for place in _plan_indexes(db):
+        kind, name = place
+        is_known = place in _read_known()
+        what = f"no {kind} '{name}' as a store has it" if is_known else f"{kind} '{name}', which no store has"
+        yield StoreFault("file", f"has {what}", REPAIR)
 
 
 def _wrong_derived(db: sqlite3.Connection) -> Iterator[StoreFault]:

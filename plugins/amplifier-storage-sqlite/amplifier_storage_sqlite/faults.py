@@ -31,6 +31,8 @@ _PERMISSIONS = "Check that you may write the file and its folder"
 _FULL = "the disk is full; what was acknowledged is kept. Free some space and try again"
 _EXHAUSTED = f"cannot be opened: {NO_DESCRIPTOR}"
 _LOCKED = "is locked by another process. Try again when that one has finished"
+_NO_FUNCTION = ("unknown function", "no such function")
+_DROP = "Drop it in that program, or in a store with: amplifier store check --repair; or restore another backup"
 _UNAVAILABLE = {
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,
@@ -144,6 +146,8 @@ def _from_sqlite(path: Path, error: sqlite3.Error) -> StoreError:
         return StoreUnavailable(path, f"cannot be read or written ({error}). Check the disk that it is on")
     if code == sqlite3.SQLITE_CANTOPEN and lacks_descriptors():
         return StoreUnavailable(path, _EXHAUSTED)
+    if str(error).startswith(_NO_FUNCTION):
+        return StoreUnavailable(path, f"has an index or a column of another program ({error}). {_DROP}")
     if code in _UNAVAILABLE:
         return StoreUnavailable(path, _UNAVAILABLE[code])
     return StoreUnavailable(path, f"SQLite failed: {error}")
