@@ -195,8 +195,10 @@ class Answer:
         self.model = ""
         self.id = ""
         self.reason: str | None = None
+        self.has_role = False
         self.is_counted = False
-        """Whether the usage came behind all parts: the end of an answer, for services without a word for it."""
+        """Whether the usage came behind all parts, or behind the role of an answer without any: its end, for services
+        without a word for it."""
         self.is_refusal = False
         self.usage: CompletionUsage | None = None
 
@@ -207,9 +209,10 @@ class Answer:
         if chunk.choices:
             self.is_counted = False
         elif chunk.usage is not None:
-            self.is_counted = bool(self.parts)
+            self.is_counted = self.has_role or bool(self.parts)
         for choice in chunk.choices[:1]:
             delta = choice.delta
+            self.has_role = self.has_role or bool(delta.role)
             for name in _REASONING_FIELDS:
                 if isinstance(thought := getattr(delta, name, None), str):
                     await self._say("thinking", thought)

@@ -162,6 +162,15 @@ async def test_an_answer_with_an_end_and_no_reason_is_whole(serve: Any) -> None:
     assert (response.content[0].text, response.finish_reason) == ("Good day", "stop")
 
 
+async def test_an_empty_answer_with_an_end_and_no_reason_is_whole(serve: Any) -> None:
+    role, _, usage, end = wire.chunks_of()
+    service = await serve(stream_answer([role, usage, end]), stream_answer([usage, end]), api="chat")
+    response = await service.ask()
+    assert (response.content, response.finish_reason, response.usage.output_tokens) == ([], "stop", 5)
+    with pytest.raises(StreamError):  # nothing of the model came
+        await service.ask()
+
+
 @pytest.mark.parametrize("parts", [2, 0])
 async def test_a_usage_before_the_end_of_an_answer_is_no_end(serve: Any, parts: int) -> None:
     *first, end, usage, _ = wire.chunks_of(wire.text("Good", " day"))
