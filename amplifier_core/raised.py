@@ -78,8 +78,19 @@ def note_origin(error: Exception, mounted: Mapping[str, Any]) -> None:
         found = next(([each] for own in calls for each in found if each[1] is own), [("", found[0][1])])
     for title, module in found:
         if title != "orchestrator" or not (isinstance(error, _FOR_PEOPLE) or type(error) is LookupError):
-            with suppress(AttributeError):  # a class with slots
-                error.amplifier_origin = (title, find_place(error, module))  # type: ignore[attr-defined]  # ours
+            note_source(error, module, title)
+
+
+def note_source(error: BaseException, module: Any, title: str) -> bool:
+    """Keep with an error where in a module's code it was raised, for `find_origin`; return whether it was.
+
+    `title` names the module. An `AmplifierError` is left as it is: it was written for people.
+    """
+    place = find_place(error, module)
+    if place and not isinstance(error, AmplifierError):
+        with suppress(AttributeError):  # a class with slots
+            error.amplifier_origin = (title, place)  # type: ignore[attr-defined]  # ours
+    return bool(place)
 
 
 def blame(error: E, method: Any, title: str = "") -> E:

@@ -270,7 +270,9 @@ def invoke(args: Sequence[str] | None = None) -> int:
             shown.write(f"It stands before the command: amplifier {error.option_name} {arguments[0]}\n")
         _print_error(shown.getvalue())
         return exits.USAGE
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, click.Abort) as error:
+        if isinstance(error.__cause__, EOFError):  # of a module: click takes each for the end of what a person types
+            return _report(error.__cause__, arguments)
         _say("interrupted")
         return exits.INTERRUPTED
     except SystemExit:
@@ -280,35 +282,40 @@ def invoke(args: Sequence[str] | None = None) -> int:
         _discard(stdout)
         return exits.OK
     except Exception as error:
-        if isinstance(error, FileNotFoundError) and _has_lost_folder():
-            _say("the current folder was deleted or moved. Change to another one: cd")
-            return exits.NOT_FOUND
-        if "--debug" in arguments:
-            import traceback
-
-            _print_error("".join(traceback.format_exception(error)))
-        elif (limit := exits.explain_limit(error)) is not None:
-            _say(limit)
-        elif (denied := exits.find_denied(error)) is not None:
-            _say(str(denied))
-        elif isinstance(error, AmplifierError):
-            _say(with_advice(error))
-        elif exits.is_of_provider(error):
-            from ..sessions.failures import describe_with_login
-
-            _say(describe_with_login(error))
-        elif (full := exits.find_full_disk(error)) is not None:
-            if full.filename is None and (code := _write_out(exits.OK)) != exits.OK:
-                return code
-            what = full.filename or "the output or a file"
-            _say(f"{what} cannot be written ({full.strerror}). Free some space and try again")
-        else:
-            from ..documents.safe_text import plain_line
-            from ..sessions.failures import describe_failure
-
-            _say(f"{plain_line(describe_failure(error))} (use --debug to see the traceback)")
-        return exits.exit_code(error)
+        return _report(error, arguments)
     return outcome if isinstance(outcome, int) else exits.OK
+
+
+def _report(error: Exception, arguments: Sequence[str]) -> int:
+    """Print the error that a command ends with, and return the exit code."""
+    if isinstance(error, FileNotFoundError) and _has_lost_folder():
+        _say("the current folder was deleted or moved. Change to another one: cd")
+        return exits.NOT_FOUND
+    if "--debug" in arguments:
+        import traceback
+
+        _print_error("".join(traceback.format_exception(error)))
+    elif (limit := exits.explain_limit(error)) is not None:
+        _say(limit)
+    elif (denied := exits.find_denied(error)) is not None:
+        _say(str(denied))
+    elif isinstance(error, AmplifierError):
+        _say(with_advice(error))
+    elif exits.is_of_provider(error):
+        from ..sessions.failures import describe_with_login
+
+        _say(describe_with_login(error))
+    elif (full := exits.find_full_disk(error)) is not None:
+        if full.filename is None and (code := _write_out(exits.OK)) != exits.OK:
+            return code
+        what = full.filename or "the output or a file"
+        _say(f"{what} cannot be written ({full.strerror}). Free some space and try again")
+    else:
+        from ..documents.safe_text import plain_line
+        from ..sessions.failures import describe_failure
+
+        _say(f"{plain_line(describe_failure(error))} (use --debug to see the traceback)")
+    return exits.exit_code(error)
 
 
 def _write_out(code: int) -> int:

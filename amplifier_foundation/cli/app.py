@@ -153,18 +153,30 @@ class StorageNotLoaded(AmplifierError, LookupError):
 
 @asynccontextmanager
 async def use_store(plugins: Plugins) -> AsyncIterator[SessionStore]:
-    """Open the store while the block runs. Raises `StorageNotLoaded`."""
+    """Open the store while the block runs. Raises `StorageNotLoaded`.
+
+    An error that the storage's own code raises names it and its package; an exit of that code is a `PluginError`.
+    """
     from ..sessions.storages import open_store
 
     storage = storage_setting()
+    name = _storage_name(storage)
     for row in plugins.rows:
-        if row.name == _storage_name(storage) and row.status != "loaded":
+        if row.name == name and row.status != "loaded":
             raise StorageNotLoaded(row)
     store = open_store(plugins, storage)
     if not getattr(store, "reads_without_loop", False):
         await enter_loop()
     try:
         yield store
+    except (Exception, SystemExit) as error:
+        from amplifier_core.cancellation import as_failure
+        from amplifier_core.raised import note_source
+
+        owner = next((row.owner for row in plugins.rows if name in row.offers), "this program")
+        if note_source(error, plugins.storages.get(name), f"storage '{name}' of {owner}"):
+            raise as_failure(error) from error.__cause__
+        raise
     finally:
         await store.close()
 

@@ -41,7 +41,7 @@ def doctor(ctx: click.Context, only: str | None, as_json: bool) -> None:
     if only is not None and only not in plugins.registry_of("checkup"):
         raise click.UsageError(f"no package offers the check '{only}'. Install it with: pip install amplifier-{only}")
     findings = list(check_plugins(plugins, only)) if only is not None else [*find_all(plugins), *_check_packages()]
-    is_missing = any(each.part == "store" and each.state == "off" for each in findings)
+    is_missing = [each.state for each in findings if each.part == "store"] == ["off"]
     if only is None and failure is None and not is_missing:  # a look for events makes a store that is not there
         findings += run_async(_check_events(ctx))
     if as_json:
@@ -75,15 +75,18 @@ def _check_packages() -> Iterator[Finding]:
 
 async def _check_events(ctx: click.Context) -> list[Finding]:
     """Return the queues whose events wait for a folder that is gone; a store that cannot be read is a finding, too."""
-    from amplifier_core.errors import AmplifierError
+    from amplifier_core.cancellation import own_failure
     from amplifier_core.storage import DurableStore
 
     from ..background.undeclared import find_stranded
     from ..security.checkup import Finding
+    from ..sessions.failures import describe_failure
 
     try:
         async with use_store(storage_plugins(ctx)) as store:
+            await store.sessions(limit=1)
             stranded = await find_stranded(store) if isinstance(store, DurableStore) else []
-    except AmplifierError as error:
-        return [Finding("events", "weak", f"nobody knows whether events wait in vain: {error}")]
+    except BaseException as error:  # of any storage
+        told = describe_failure(own_failure(error))
+        return [Finding("events", "weak", f"nobody knows whether events wait in vain: {told}")]
     return [Finding("events", "weak", each.fact, each.remedy) for each in stranded]

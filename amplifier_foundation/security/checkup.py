@@ -114,7 +114,10 @@ def check_permissions(folder: Path) -> Iterator[Finding]:
 
 
 def check_store(plugins: Plugins) -> Iterator[Finding]:
-    """Yield whether the store can be read, as far as a quick look tells, and written."""
+    """Yield whether the store can be read, as far as a quick look tells, and written; `off` alone: it is not there."""
+    from amplifier_core.cancellation import own_failure
+    from amplifier_core.raised import describe_raised
+
     from ..sessions.storages import StorageUnsuitable, open_administration, open_transfer
 
     home = data_home()
@@ -126,17 +129,20 @@ def check_store(plugins: Plugins) -> Iterator[Finding]:
         yield Finding("store", "weak", str(unusable_error(home, error)))
         return
     problems = []
+    well = "the store can be read, and its disk has room"
     try:
         open_administration(plugins).probe()
     except StorageUnsuitable as error:
         yield Finding("store", "off", str(error))
-    except Exception as error:  # of any storage
+        well = f"the disk of {home} has room"
+    except BaseException as raised:  # of any storage
+        failure = own_failure(raised)
         with suppress(Exception), closing(open_transfer(plugins)) as transfer:
             if transfer.is_empty():
-                yield Finding("store", "off", str(error))
+                yield Finding("store", "off", str(failure))
                 return
-        remedy = "amplifier store check" if isinstance(error, StoreError) else ""
-        problems.append((str(error) or type(error).__name__, remedy))
+        remedy = "amplifier store check" if isinstance(failure, StoreError) else ""
+        problems.append((describe_raised(failure), remedy))
     if not os.access(home, os.W_OK):
         problems.append((f"{home} cannot be written", "make it writable"))
     elif (free := shutil.disk_usage(home).free) < LEAST_FREE:
@@ -144,7 +150,7 @@ def check_store(plugins: Plugins) -> Iterator[Finding]:
     for fact, remedy in problems:
         yield Finding("store", "weak", fact, remedy)
     if not problems:
-        yield Finding("store", "ok", "the store can be read, and its disk has room")
+        yield Finding("store", "ok", well)
 
 
 def check_plugins(plugins: Plugins, only: str | None = None) -> Iterator[Finding]:

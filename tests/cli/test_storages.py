@@ -54,6 +54,30 @@ def amplifier_register_storage(register):
 """
 """A storage with the three methods of `SessionStorage`, and no more."""
 
+TORN = """
+import inspect
+from amplifier_core import hookimpl
+from amplifier_core.testing import MemoryStore
+
+class Torn(MemoryStore):
+    pass
+
+async def fail(self, *arguments, **more):
+    raise EOFError("it is torn")
+
+for name, method in inspect.getmembers(MemoryStore, inspect.iscoroutinefunction):
+    if not name.startswith("_") and name != "close":
+        setattr(Torn, name, fail)
+
+def open_torn(config):
+    return Torn()
+
+@hookimpl
+def amplifier_register_storage(register):
+    register("storage-torn", open_torn)
+"""
+"""A storage with errors of its own."""
+
 Told = Callable[..., tuple[int, str, str]]
 
 
@@ -108,18 +132,48 @@ def test_a_storage_that_nobody_provides_is_told_when_it_is_set_and_with_its_line
     assert told("ps")[2].endswith(". AMPLIFIER_STORAGE chooses it: change or unset it\n")
 
 
+def install(name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install a package with a storage, and choose that."""
+    packages = tmp_path / "packages"
+    about = packages / f"{name}-1.dist-info"
+    about.mkdir(parents=True)
+    (packages / f"{name}.py").write_text(text)
+    (about / "METADATA").write_text(f"Name: amplifier-storage-{name}\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(f"[amplifier]\nstorage-{name} = {name}\n")
+    monkeypatch.syspath_prepend(str(packages))
+    monkeypatch.setenv("AMPLIFIER_STORAGE", f"storage-{name}")
+
+
 @pytest.fixture
 def small(told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
     """A package with a small storage is installed, and chosen."""
-    packages = tmp_path / "packages"
-    about = packages / "shelf-1.dist-info"
-    about.mkdir(parents=True)
-    (packages / "shelf.py").write_text(SMALL)
-    (about / "METADATA").write_text("Name: amplifier-storage-shelf\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[amplifier]\nstorage-shelf = shelf\n")
-    monkeypatch.syspath_prepend(str(packages))
-    monkeypatch.setenv("AMPLIFIER_STORAGE", "storage-shelf")
+    install("shelf", SMALL, tmp_path, monkeypatch)
     return told
+
+
+@pytest.fixture
+def torn(told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
+    """A package with a storage that always fails is installed, and chosen."""
+    install("torn", TORN, tmp_path, monkeypatch)
+    return told
+
+
+TORN_ERROR = r"storage 'storage-torn' of amplifier-storage-torn 1: EOFError: it is torn \(.*/torn\.py:10\)"
+
+
+@pytest.mark.parametrize("command", ["session list", "run hi", "ps", "up --once"])
+def test_an_error_of_a_storages_own_code_names_the_storage_and_its_package(torn: Told, command: str) -> None:
+    code, _, err = torn(*command.split())
+    assert code == exits.FAILED
+    assert re.search(f"amplifier: {TORN_ERROR} ", err)
+
+
+def test_doctor_reads_a_store_whose_storage_offers_no_administration(torn: Told) -> None:
+    rows = json.loads(torn("doctor", "--json")[1])["data"]
+    found = {(each["part"], each["state"]): each["fact"] for each in rows if each["part"] in ("store", "events")}
+    assert "offers no administration" in found["store", "off"]
+    assert re.fullmatch("the disk of .* has room", found["store", "ok"])
+    assert re.fullmatch(f"nobody knows whether events wait in vain: {TORN_ERROR}", found["events", "weak"])
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,8 @@ class Stops:
             try:
                 step = partial(turn.send, (yield waiting_for))
             except BaseException as error:
-                step = partial(turn.throw, error.with_traceback(None))  # its place is where the turn waits
+                trace = error.__traceback__  # its place is where the turn waits, or in the task awaited, and not here
+                step = partial(turn.throw, error.with_traceback(trace and trace.tb_next))
 
     async def _stop(self, session: AmplifierSession, task: asyncio.Task[Any], turn: Coroutine[Any, Any, Any]) -> None:
         """Stop the turn of `task` by steps, one for each press; end the process if the turn goes on after the last.
