@@ -97,7 +97,10 @@ async def amplifier_after_spawn(result: SpawnOutcome) -> None:
 
 @hookspec
 async def amplifier_before_trigger(event: TriggerEvent) -> None:
-    """Let an event through by returning, skip it by raising `TriggerError`; the reason is recorded with the event."""
+    """Let an event through by returning, skip it by raising `TriggerError`; the reason is recorded with the event.
+
+    Each new event for a background session is asked for, also one fired by hand; a further attempt at one is not.
+    """
 
 
 @hookspec

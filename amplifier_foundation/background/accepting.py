@@ -26,11 +26,13 @@ async def accept(
     also for a store whose folder is gone: a write into it would be lost; `StaleEpoch` when the leadership is over.
     """
     engine.check_folder()
-    event = await engine.files.attribute(engine.store, (background.project, background.queue), event)
-    refused = await background.gate.refusal(engine, background, trigger, event)
+    queue = (background.project, background.queue)
+    event = await engine.files.attribute(engine.store, queue, event)
+    declared = background.declared.get(trigger)
+    refused = await background.gate.refusal(engine.store, engine.plugins, queue, declared, event)
     delay = await background.gate.reserve(engine, background, event) if refused is None else 0.0
     admission = background.gate.admission(event, delay) if refused is None else None
-    place = (background.project, background.queue, trigger)
+    place = (*queue, trigger)
     if engine.member is None:
         now = engine.clock.now()
         delivery = await engine.store.enqueue(*place, event, refused=refused, admission=admission, now=now)

@@ -16,6 +16,7 @@ from .file_causes import delay_of
 
 if TYPE_CHECKING:
     from amplifier_core.clock import Clock
+    from amplifier_core.plugins import Plugins
     from amplifier_core.storage import DurableStore
     from amplifier_core.triggers import TriggerEvent
 
@@ -36,16 +37,22 @@ class Gate:
         self._caused = SlidingCount(config.rate_limit, clock) if config.rate_limit else None
 
     async def refusal(
-        self, engine: Engine, background: BackgroundSessionState, trigger: str, event: TriggerEvent
+        self,
+        store: DurableStore,
+        plugins: Plugins,
+        place: tuple[str, str],
+        declared: TriggerConfig | None,
+        event: TriggerEvent,
     ) -> str | None:
-        """Return the reason to refuse `event` of `trigger`, None to accept it."""
-        refused = await self.evaluate(
-            engine.store, (background.project, background.queue), background.declared.get(trigger), event
-        )
+        """Return the reason to refuse `event` of a trigger, None to accept it; `place` is (project, queue).
+
+        Raises `PluginError` for a plugin that fails when it is asked.
+        """
+        refused = await self.evaluate(store, place, declared, event)
         if refused is not None:
             return refused
         try:
-            await engine.plugins.before_trigger(event)
+            await plugins.before_trigger(event)
         except TriggerError as error:
             return redact_text(str(error))
         return None
@@ -53,7 +60,7 @@ class Gate:
     async def evaluate(
         self, store: DurableStore, place: tuple[str, str], declared: TriggerConfig | None, event: TriggerEvent
     ) -> str | None:
-        """Return the reason to refuse, as `refusal` does, without asking plugins; `place` is (project, queue)."""
+        """Return the reason to refuse, as `refusal` does, without asking plugins."""
         config = self._config
         wants_own = declared is not None and declared.config.get("self_trigger") is True
         if event.depth > config.max_depth:

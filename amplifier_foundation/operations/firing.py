@@ -90,18 +90,18 @@ def background_session_named(bundle: Bundle, name: str) -> BackgroundSessionConf
 
 
 async def fire(
-    store: DurableStore, actor: Actor, declared: Declaration, name: str, payload: Mapping[str, Any]
+    store: DurableStore, plugins: Plugins, actor: Actor, declared: Declaration, name: str, payload: Mapping[str, Any]
 ) -> Delivery | None:
     """Enqueue an event with `payload` for the background session `name`; the caller then calls `wake`.
 
     The delivery's `state` and `reason` say whether it was refused or skipped. None: an equal event waits already.
-    Raises `NoSuchBackgroundSession`.
+    Raises `NoSuchBackgroundSession`, and `PluginError` for a plugin that fails when it is asked.
     """
     from ..background.firing import fire_by_hand
     from ..background.keys import queue_key
 
     session = background_session_named(declared.bundle, name)
-    delivery = await fire_by_hand(store, declared.project, declared.bundle.name, session, payload)
+    delivery = await fire_by_hand(store, plugins, declared.project, declared.bundle.name, session, payload)
     place = {"project": declared.project, "queue": queue_key(declared.bundle.name, name)}
     about = {"delivery_id": delivery.delivery_id, "state": delivery.state} if delivery is not None else {}
     await record_act(store, actor, "trigger.fire", name, **place, **about)

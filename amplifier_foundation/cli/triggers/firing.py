@@ -55,7 +55,7 @@ async def fire(ctx: click.Context, name: str, bundle_path: str | None, data: str
     plugins, own = plugins_of(ctx), name.rpartition("/")[2]
     async with use_inbox(plugins) as store:
         declared = await _find_declaration(store, plugins, name, bundle_path)
-        delivery = await fire_event(store, person(), declared, own, payload)
+        delivery = await fire_event(store, plugins, person(), declared, own, payload)
         queue = queue_key(declared.bundle.name, own)
         runs = wake(declared.project, queue) or await status_elsewhere(store, declared.project, queue)
     if delivery is not None and delivery.state in ("refused", "skipped"):

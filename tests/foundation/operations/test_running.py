@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amplifier_core.errors import SessionConflict
+from amplifier_core.errors import PluginError, SessionConflict, TriggerError
+from amplifier_core.hookspecs import hookimpl
 from amplifier_foundation import Activity, load_bundle
 from amplifier_foundation.background.asking import NoSuchBackgroundSession, NothingRuns
 from amplifier_foundation.background.up import Control, run_background
 from amplifier_foundation.operations.acting import Actor, read_acts
 from amplifier_foundation.operations.explaining import explain, link_rows
-from amplifier_foundation.operations.firing import find_declared, fire
+from amplifier_foundation.operations.firing import Declaration, find_declared, fire
 from amplifier_foundation.operations.history import Following
 from amplifier_foundation.operations.overview import ask_processes, read_overview
 from amplifier_foundation.operations.running import change_background_session, list_all_running, wake
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import DurableStore
+    from amplifier_core.triggers import TriggerEvent
 
 ANN = Actor("ann", "dashboard")
 BUNDLE = """---
@@ -112,7 +114,7 @@ async def test_an_event_by_hand_is_told_with_who_fired_it(
     async with running(folders[:1], store, plugins) as seen:
         declared = await find_declared(store, plugins, "orders", project=east)
         assert (declared.bundle.name, declared.project) == ("shop", east)
-        delivery = await fire(store, ANN, declared, "orders", {"what": "apples"})
+        delivery = await fire(store, plugins, ANN, declared, "orders", {"what": "apples"})
         assert delivery is not None
         assert await asyncio.to_thread(wake, east, "orders")
         await seen.until("completed")
@@ -126,6 +128,26 @@ async def test_an_event_by_hand_is_told_with_who_fired_it(
     assert found.listeners is None
     acts = {row["kind"]: [each["by"] for each in row.get("acts", ())] for row in link_rows(found, str)[:2]}
     assert acts == {"event": [], "delivery": ["ann"]}
+
+
+async def test_a_plugin_may_skip_an_event_by_hand_or_fail(
+    folders: list[Path], store: DurableStore, plugins: Plugins
+) -> None:
+    class Quiet:
+        @hookimpl
+        async def amplifier_before_trigger(self, event: TriggerEvent) -> None:
+            if event.data["what"] == "apples":
+                raise TriggerError("quiet", "not at night")
+            raise KeyError("hours")
+
+    plugins.register(Quiet(), "quiet")
+    declared = Declaration(await load_bundle(str(folders[0])), str(folders[0]))
+    delivery = await fire(store, plugins, ANN, declared, "orders", {"what": "apples"})
+    assert delivery is not None
+    assert (delivery.state, delivery.reason) == ("refused", "quiet: not at night")
+    with pytest.raises(PluginError, match="quiet"):
+        await fire(store, plugins, ANN, declared, "orders", {"what": "pears"})
+    assert len(await store.deliveries()) == 1
 
 
 async def test_a_name_of_several_projects_or_of_none_is_refused(

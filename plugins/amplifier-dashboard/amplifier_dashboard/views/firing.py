@@ -74,7 +74,7 @@ async def send(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
     project, queue = await find_background(desk, place.variables["background_id"])
     declared, session = await _find_declared(desk, project, queue)
     payload = read_payload(find_fields(session, declared.bundle), form)
-    delivery = await fire(desk.store, Actor(desk.person, "dashboard"), declared, session.name, payload)
+    delivery = await fire(desk.store, desk.plugins, Actor(desk.person, "dashboard"), declared, session.name, payload)
     runs = await asyncio.to_thread(wake, project, session.name) or await status_elsewhere(desk.store, project, queue)
     if delivery is None:
         return Reply(f"{queue}: an equal event waits already.")

@@ -143,7 +143,7 @@ class Calls:
         self, bundle: Bundle, session: BackgroundSessionConfig, data: Mapping[str, Any], wait: float
     ) -> Answer:
         project = project_of(bundle.base_path)
-        delivery = await fire_by_hand(self._inbox, project, bundle.name, session, data)
+        delivery = await fire_by_hand(self._inbox, self._plugins, project, bundle.name, session, data)
         if delivery is None:
             return Answer("An equal event waits already.", {"state": "duplicate"})
         runs = await asyncio.to_thread(wake, project, session.name)
