@@ -82,7 +82,7 @@ def note_origin(error: Exception, mounted: Mapping[str, Any]) -> None:
 
 
 def note_source(error: BaseException, module: Any, title: str) -> bool:
-    """Keep with an error where in a module's code it was raised, for `find_origin`; return whether it was.
+    """Keep the place of an error in a module's code, for `find_origin`; return whether it has one.
 
     `title` names the module. An `AmplifierError` is left as it is: it was written for people.
     """

@@ -287,7 +287,7 @@ def invoke(args: Sequence[str] | None = None) -> int:
 
 
 def _report(error: Exception, arguments: Sequence[str]) -> int:
-    """Print the error that a command ends with, and return the exit code."""
+    """Print the error at the end of a command, and return the exit code."""
     if isinstance(error, FileNotFoundError) and _has_lost_folder():
         _say("the current folder was deleted or moved. Change to another one: cd")
         return exits.NOT_FOUND

@@ -155,7 +155,7 @@ class StorageNotLoaded(AmplifierError, LookupError):
 async def use_store(plugins: Plugins) -> AsyncIterator[SessionStore]:
     """Open the store while the block runs. Raises `StorageNotLoaded`.
 
-    An error that the storage's own code raises names it and its package; an exit of that code is a `PluginError`.
+    An error of the storage's own code names it and its package; an exit of that code is a `PluginError`.
     """
     from ..sessions.storages import open_store
 

@@ -25,7 +25,7 @@ from ..background.log_events import (
 from ..documents.safe_text import LOOKED_AT, one_line, plain
 from ..documents.times import format_time
 from ..sessions.exporting import call_line
-from ..sessions.history import describe_fallback, text_of
+from ..sessions.history import describe_fallback, is_user_turn, text_of, time_of
 from ..sessions.lineage import describe_event
 from ..sessions.records import describe_worktree
 from ..sessions.store_views import views_of
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from amplifier_core.events import SessionEvent
-    from amplifier_core.storage import Delivery, DurableStore, SessionRecord
+    from amplifier_core.storage import Delivery, DurableStore, SessionRecord, SessionStore
+    from amplifier_core.transcript import Message
 
     from .running import Running
 
@@ -145,11 +146,10 @@ async def read_history(
         except SessionNotFound:  # it was deleted, or has not begun
             record = None
     if delivery.state == "done" and record is not None:
-        last = record.message_count - 1
-        messages = await store.read(record.session_id, max(0, last), record.message_count)
-        if messages:
-            fallback = describe_fallback(messages[-1])
-            answer = first_line(text_of(messages[-1])) + (plain(f" ({fallback})") if fallback else "")
+        last = await read_messages(store, delivery, record, last=True)
+        if last:
+            fallback = describe_fallback(last[-1])
+            answer = first_line(text_of(last[-1])) + (plain(f" ({fallback})") if fallback else "")
     entries = [
         HistoryEntry(at, kind, text, delivery.queue, delivery.project, delivery)
         for at, kind, text in _steps(delivery, record, answer, show)
@@ -159,14 +159,31 @@ async def read_history(
     return sorted(entries, key=lambda each: each.at)
 
 
+async def read_messages(
+    store: SessionStore, delivery: Delivery, record: SessionRecord, *, last: bool = False
+) -> list[Message]:
+    """Return the messages of a delivery's session, up to its end: turns added later by a person are not of it.
+
+    Messages shared with the source of a fork are left out. With `last`, the last message alone may be read.
+    """
+    is_over = delivery.state in ("done", "dead")
+    has_gone_on = is_over and record.updated > delivery.updated
+    start = max(0, record.message_count - 1) if last and not has_gone_on else record.fork_at or 0
+    messages = await store.read(record.session_id, start, record.message_count)
+    if not has_gone_on:
+        return messages
+    end = delivery.updated.timestamp()
+    later = (at for at, each in enumerate(messages) if at and is_user_turn(each) and (time_of(each) or 0) > end)
+    return messages[: next(later, None)]
+
+
 async def _read_tool_calls(store: DurableStore, delivery: Delivery, record: SessionRecord) -> list[HistoryEntry]:
     """Return the tool calls of a session, and which were denied, without those of the session that it is a fork of.
 
     The store has no time of a call: the time is that of the session's last change.
     """
-    messages = await store.read(record.session_id, record.fork_at or 0)
     lines: list[str] = []
-    for message in messages:
+    for message in await read_messages(store, delivery, record):
         lines += (one_line(call_line(call), 200) for call in message.get("tool_calls") or ())
         if message.get("role") == "tool" and (message.get("metadata") or {}).get("denied") is True:
             lines.append(describe_denial(message.get("name"), text_of(message)))

@@ -216,6 +216,31 @@ async def test_a_name_is_that_of_this_folder_and_of_others_without_one_here(
     assert ("here.py" in out, "there.py" in out) == (True, True)
 
 
+async def test_turns_that_a_person_adds_later_are_not_of_the_event(store: DurableStore, say: Any) -> None:
+    def turn(prompt: str, call: str, answer: str, at: datetime) -> list[dict[str, Any]]:
+        about = {"timestamp": at.isoformat()}
+        calls = [{"id": call, "tool": call, "arguments": {}}]
+        return [
+            {"role": "user", "content": prompt, "metadata": about},
+            {"role": "assistant", "content": "", "tool_calls": calls, "metadata": about},
+            {"role": "tool", "tool_call_id": call, "content": "ok", "metadata": about},
+            {"role": "assistant", "content": answer, "metadata": about},
+        ]
+
+    await offered(store, "reviewer", "a.py")
+    claimed = await begun(store, "reviewer")
+    await store.append("reviewer-1", turn("Review a.py", "look", "a.py compiles.", NOW), at=0)
+    await store.commit(claimed)
+    await store.append("reviewer-1", turn("And b.py?", "run", "b.py does not.", NOW + timedelta(hours=1)), at=4)
+    _, out, _ = await say("logs", "--tools")
+    assert [" ".join(line.split()[1:]) for line in out.splitlines()] == [
+        "● reviewer file a.py modified",
+        "▶ reviewer session reviewer-1",
+        "reviewer → look {}",
+        "✓ reviewer a.py compiles.",
+    ]
+
+
 async def test_a_name_that_another_one_begins_with_is_not_the_other(store: DurableStore, say: Any) -> None:
     for name in ("review", "reviewer"):
         await offered(store, name, f"{name}.py")

@@ -152,7 +152,7 @@ def _read_schema(db: sqlite3.Connection) -> dict[tuple[str, str], _Definition]:
 
 
 def _plan_indexes(db: sqlite3.Connection) -> dict[tuple[str, str], list[str]]:
-    """Return each index and search that a file has unlike a store, or lacks, with the statements to mend it.
+    """Return each wrong or missing index and search of a file, with the statements to mend it.
 
     The table of a search without statements is made by `_rebuild_searches`. Indexes of other tables stay.
     """

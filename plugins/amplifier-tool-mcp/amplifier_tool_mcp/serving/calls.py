@@ -14,6 +14,7 @@ from amplifier_foundation.background.firing import fire_by_hand
 from amplifier_foundation.background.keys import queue_key
 from amplifier_foundation.background.tasks import run_beside
 from amplifier_foundation.cli.running.approving import Approvals
+from amplifier_foundation.operations.history import read_messages
 from amplifier_foundation.operations.running import status_elsewhere, wake
 from amplifier_foundation.paths import project_of
 from amplifier_foundation.security import read_policy
@@ -186,7 +187,7 @@ class Calls:
         if delivery.session_id is not None:
             with suppress(SessionNotFound):  # deleted meanwhile
                 record = await self._store.get(delivery.session_id)
-                answer = final_answer(await self._store.read(record.session_id, max(0, record.message_count - 1)))
+                answer = final_answer(await read_messages(self._store, delivery, record, last=True))
         return Answer(answer or "Done.", facts)
 
     @property
