@@ -104,6 +104,11 @@ class Registry(Generic[Factory]):
 class _Manager(pluggy.PluginManager):
     """Find the hooks of a plugin; pluggy alone looks at each name of a module by `inspect`, for half of a start."""
 
+    def __init__(self, specs: Iterable[ModuleType]) -> None:
+        super().__init__(hookspecs.GROUP)
+        for each in specs:
+            self.add_hookspecs(each)
+
     def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
         """Return the options of a hook, or None for what is none: a module holds more imports than functions."""
         if isinstance(plugin, ModuleType) and not isinstance(vars(plugin).get(name), _FUNCTIONS):
@@ -119,9 +124,8 @@ class Plugins:
     """
 
     def __init__(self, extra_specs: Iterable[ModuleType] = ()) -> None:
-        self._manager = _Manager(hookspecs.GROUP)
-        for specs in (hookspecs, *extra_specs):
-            self._manager.add_hookspecs(specs)
+        self._specs = (hookspecs, *extra_specs)
+        self._manager = _Manager(self._specs)
         self.rows: list[PluginRow] = []
         self._registries: dict[str, Registry[Any]] = {
             name: Registry(name.removeprefix(_OFFER)) for name in vars(self._manager.hook) if name.startswith(_OFFER)
@@ -132,6 +136,15 @@ class Plugins:
         self._owners: dict[str, str] = {}
         self._offers: dict[str, dict[str, list[str]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    def without(self, name: str) -> Plugins:
+        """Return the same plugins but one; a hook registered in one of the two later is no hook of the other."""
+        rest = copy(self)
+        rest._manager, rest.rows = _Manager(self._specs), [row for row in self.rows if row.name != name]
+        rest._owners = {each: owner for each, owner in self._owners.items() if each != name}
+        for each in rest._owners:
+            rest._manager.register(self._manager.get_plugin(each), each)
+        return rest
 
     def registry_of(self, kind: str) -> Registry[Any]:
         """Return the registry of `amplifier_register_<kind>`. Raises `KeyError` without such a hook."""

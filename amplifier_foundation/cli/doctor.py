@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from ..cli import exits
-from .app import json_option, plugins_of, storage_plugins, use_store
+from .app import json_option, plugins_of, use_store
 from .loops import run_async
 from .output import print_json, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from amplifier_core.plugins import Plugins
 
     from ..security.checkup import Finding
 
@@ -43,7 +45,7 @@ def doctor(ctx: click.Context, only: str | None, as_json: bool) -> None:
     findings = list(check_plugins(plugins, only)) if only is not None else [*find_all(plugins), *_check_packages()]
     is_missing = [each.state for each in findings if each.part == "store"] == ["off"]
     if only is None and failure is None and not is_missing:  # a look for events makes a store that is not there
-        findings += run_async(_check_events(ctx))
+        findings += run_async(_check_events(plugins))
     if as_json:
         print_json("doctor/1", dump(findings))
     else:
@@ -73,7 +75,7 @@ def _check_packages() -> Iterator[Finding]:
             yield Finding("packages", "weak", f"{dist} needs {', '.join(unmet)}", f"pip install --upgrade {dist}")
 
 
-async def _check_events(ctx: click.Context) -> list[Finding]:
+async def _check_events(plugins: Plugins) -> list[Finding]:
     """Return the queues whose events wait for a folder that is gone; a store that cannot be read is a finding, too."""
     from amplifier_core.cancellation import own_failure
     from amplifier_core.storage import DurableStore
@@ -83,7 +85,7 @@ async def _check_events(ctx: click.Context) -> list[Finding]:
     from ..sessions.failures import describe_failure
 
     try:
-        async with use_store(storage_plugins(ctx)) as store:
+        async with use_store(plugins) as store:
             await store.sessions(limit=1)
             stranded = await find_stranded(store) if isinstance(store, DurableStore) else []
     except BaseException as error:  # of any storage

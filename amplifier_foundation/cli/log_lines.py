@@ -75,7 +75,7 @@ class PresentStderr:
 
 
 def new_of_plugins() -> Callable[[logging.LogRecord], bool]:
-    """Return a filter without what the loading of plugins has said before: `run` loads them twice, for two uses."""
+    """Return a filter without what the loading of plugins has said before: a command may load them twice."""
     said: set[str] = set()
 
     def is_new(record: logging.LogRecord) -> bool:

@@ -41,6 +41,15 @@ from amplifier_core.hookspecs import hookimpl
 def amplifier_register_trigger(register):
     register("trigger-zeta", object)
 """
+NOTING = """
+import os
+from amplifier_core import hookimpl
+
+@hookimpl
+def amplifier_register_runner(register):
+    with open({calls!r}, "a") as file:
+        print(os.getpid(), file=file)
+"""
 MOUNT = "async def mount(coordinator, config):\n    pass\n"
 
 
@@ -98,6 +107,17 @@ def test_run_names_a_plugin_that_fails_once(told: Told, site: Site, project: Pat
     )
     code, _, err = told("run", "--trust", "hello")
     assert (code, err.count("plugin 'bad' of dist-bad 1.0 was not loaded: OSError: gone")) == (exits.OK, 1)
+
+
+def test_run_has_plugins_register_once(told: Told, site: Site, project: Path) -> None:
+    calls = project / "calls"
+    site.plugin("dist-noting", NOTING.format(calls=str(calls)), name="noting")
+    (project / "bundle.md").write_text(
+        "---\nbundle: {name: a}\nproviders: [{module: provider-playbook, config: {otherwise: {say: hi}}}]\n"
+        "background_sessions: [{name: b, instruction_template: go}]\n---\n"
+    )
+    assert told("run", "--trust", "hello")[0] == exits.OK
+    assert calls.read_text().split().count(str(os.getpid())) == 1
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,34 @@ def test_two_plugins_of_one_name_are_an_error_and_the_first_stays(plugins: Plugi
     assert [row.dist for row in plugins.rows] == ["dist-one"]
 
 
+async def test_plugins_without_one_share_the_others_and_no_later_one() -> None:
+    told: list[str] = []
+
+    class Told:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        @hookimpl
+        def amplifier_register_trigger(self, register: Any) -> None:
+            register(f"trigger-{self.name}", object)
+
+        @hookimpl
+        async def amplifier_after_trigger(self, delivery: Any) -> None:
+            told.append(self.name)
+
+    plugins = Plugins()
+    for name in ("kept", "watch"):
+        plugins.register(Told(name), name)
+    rest = plugins.without("watch")
+    rest.register(Told("late"), "late")
+    delivery: Any = object()
+    await rest.after_trigger(delivery)
+    await plugins.after_trigger(delivery)
+    assert told == ["late", "kept", "watch", "kept"]  # the last registered first
+    assert [row.name for row in rest.rows] == ["kept", "late"]
+    assert "trigger-kept" in rest.triggers
+
+
 async def test_a_plugin_that_shares_a_refused_one_s_name_is_still_asked(plugins: Plugins) -> None:
     seen: list[str] = []
     plugins.register(watching(seen, "first"), name="same")

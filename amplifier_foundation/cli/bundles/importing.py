@@ -48,7 +48,8 @@ def import_(ctx: click.Context, path: Path, folder: Path | None, name: str | Non
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise click.UsageError(f"{folder} cannot be written: {why}") from error
-    problems = check_file(str(file), plugins_of(ctx), registry=known_bundles(plugins_of(ctx), read_settings_here()))
+    plugins = plugins_of(ctx)
+    problems = check_file(str(file), plugins, registry=known_bundles(plugins, read_settings_here()))
     left_out = [each._asdict() for each in plugin.source.left_out]
     if as_json:
         data: dict[str, Any] = {"name": plugin.about["name"], "path": str(file), "files": len(plugin.files)}

@@ -19,7 +19,7 @@ from .showing import PersonView
 from .steady import SteadyView
 from .stopping import Presses, Stops, TurnCut, interrupts_to, returns_to
 from .terminal import own_terminal, tell
-from .workers import open_chosen
+from .workers import WATCH, open_chosen
 
 if TYPE_CHECKING:
     from ...spawning.conversation import Conversation, Turn
@@ -33,7 +33,7 @@ async def one_turn(ctx: click.Context, wanted: Wanted, prompt: str, view: View) 
     plugins, quiet, steady = plugins_of(ctx), bool(ctx.obj["quiet"]), SteadyView(view)
     watch = FactReporter(steady, waits=isinstance(view, PersonView))
     approvals = Approvals(own_terminal(), steady.pause)
-    plugins.register(watch, "run-watch")
+    plugins.register(watch, WATCH)
     asking = Asking(plugins, wanted.trusts)
     await asking.settle_settings()
     async with use_store(plugins) as store:

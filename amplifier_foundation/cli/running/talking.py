@@ -33,7 +33,7 @@ from .steady import SteadyView
 from .stopping import Stops, TurnCut
 from .terminal import own_terminal, tell
 from .typing_ahead import TypedLines
-from .workers import open_chosen
+from .workers import WATCH, open_chosen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -90,7 +90,7 @@ class Talk:
     async def run(self, wanted: Wanted) -> int:
         """Converse in the chosen session, then in every session the person switches to."""
         plugins = plugins_of(self._ctx)
-        plugins.register(self._watch, "run-watch")
+        plugins.register(self._watch, WATCH)
         # The context of a command belongs to its thread, and this is another thread.
         with self._ctx.scope(cleanup=False):
             self._asking = asking = Asking(plugins, wanted.trusts, self._confirm)

@@ -13,7 +13,6 @@ from ...cli import exits
 from ...documents.safe_text import plain, shell_word
 from ...paths import project_of
 from ...security import read_policy
-from ..app import plugins_of
 from ..output import console
 from .showing import Display
 from .terminal import tell
@@ -35,6 +34,8 @@ if TYPE_CHECKING:
     from .choosing import Chosen, Wanted
     from .stopping import Presses
 
+WATCH = "run-watch"
+"""The plugin of this program that hears of the sessions below a conversation."""
 GRACE = 10.0
 """Seconds for running sessions to finish after the first Ctrl-C."""
 PATIENCE = 2.0
@@ -110,12 +111,11 @@ class Workers:
 
 @asynccontextmanager
 async def _offer_background(
-    ctx: click.Context, chosen: Chosen, store: SessionStore, wanted: Wanted
+    chosen: Chosen, store: SessionStore, plugins: Plugins, wanted: Wanted
 ) -> AsyncIterator[Workers]:
     """Offer the background sessions of a bundle to its conversation while the block runs; then stop them.
 
-    Their project is that of the conversation. They have plugins of their own: what shows the sessions below the
-    conversation is no business of theirs.
+    Their project is that of the conversation. The watch of the sessions below the conversation is none of theirs.
     """
     workers = Workers(wanted.bundle)
     if not chosen.bundle.background_sessions or not isinstance(store, DurableStore):
@@ -124,8 +124,8 @@ async def _offer_background(
     from ...background.beside import BesideConversation
 
     project = chosen.record.project if chosen.record is not None else project_of(wanted.working_dir)
-    plugins = plugins_of(ctx)
-    async with BesideConversation(chosen.bundle, store, plugins, project, workers.observe) as workers.host:
+    rest = plugins.without(WATCH)
+    async with BesideConversation(chosen.bundle, store, rest, project, workers.observe) as workers.host:
         yield workers
 
 
@@ -146,7 +146,7 @@ async def open_chosen(
     from ...spawning.conversation import open_conversation
 
     async with (
-        _offer_background(ctx, chosen, store, wanted) as workers,
+        _offer_background(chosen, store, plugins, wanted) as workers,
         open_conversation(
             chosen.bundle,
             store,
