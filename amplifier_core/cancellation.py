@@ -12,9 +12,10 @@ from functools import partial
 from inspect import getargvalues
 from itertools import pairwise
 from opcode import opmap
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from .errors import PluginError
+from .raised import describe_at, is_readable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -169,20 +171,30 @@ async def _run_callback(callback: Callable[[], Awaitable[None]]) -> BaseExceptio
 
 
 def as_failure(error: BaseException, before: int = 0) -> BaseException:
-    """Return a `PluginError` in place of an exit, or of a cancellation that nobody asked the current task for.
+    """Return a `PluginError` in place of an error of a module without a readable text, or of no class of `Exception`.
 
-    A module has raised it, and may not end what runs it. Any other error is returned as it is, and so is an exit that a
-    signal handler raises: it belongs to the program, wherever the signal arrives. A `KeyboardInterrupt` does, too,
-    unless a module has certainly raised it. `before` is how often the task was cancelled before the module was called.
+    The latter is an exit, a cancellation that nobody asked the current task for, or such as the `PanicException` of
+    extensions in Rust: a module may not end its caller. Any other `Exception` is returned as it is, and so is the
+    exit of a signal handler: it belongs to the program, wherever the signal arrives. A `KeyboardInterrupt` does, too,
+    unless a module has certainly raised it. A group is returned with the failures of its errors. `before` is how often
+    the task was cancelled before the module was called.
     """
+    if isinstance(error, Exception) and is_readable(error):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        failures = [as_failure(each, before) for each in error.exceptions]
+        return BaseExceptionGroup(error.message, failures).with_traceback(error.__traceback__)
     if isinstance(error, asyncio.CancelledError):
-        if count_cancellations() <= before:
-            return PluginError(f"{_place_of(error)}raised CancelledError, and nobody has cancelled its work")
-    elif isinstance(error, SystemExit) and not _is_at_signal(error):
-        return PluginError(f"{_place_of(error)}called exit({error.code!r}), which a module may not do")
-    elif isinstance(error, KeyboardInterrupt) and _is_raised_by_module(error):
-        return PluginError(f"{_place_of(error)}raised KeyboardInterrupt, which a module may not do")
-    return error
+        is_own = count_cancellations() <= before
+        said = "raised CancelledError, and nobody has cancelled its work"
+    elif isinstance(error, KeyboardInterrupt | GeneratorExit):
+        is_own = _is_raised_by_module(error)
+        said = f"raised {type(error).__name__}, which a module may not do"
+    else:
+        is_own, said = not _is_at_signal(error), f"raised {describe_at(error, '')}"
+        if isinstance(error, SystemExit):
+            said = f"called exit({error.code!r}), which a module may not do"
+    return PluginError(f"{_place_of(error)}{said}") if is_own else error
 
 
 def ends_program(error: BaseException) -> bool:
@@ -208,13 +220,18 @@ async def awaited_failure(error: BaseException, before: int = 0) -> Exception:
 
 
 async def run_guarded(work: Awaitable[T]) -> T:
-    """Await the work of a module; raise its own exit or cancellation as a `PluginError`, see `as_failure`."""
+    """Await the work of a module; raise its errors as `as_failure` returns them."""
     try:
         return await work
     except BaseException as raised:
         if (failure := as_failure(raised)) is raised:
             raise
         raise failure from raised
+
+
+async def call_guarded(function: Callable[P, Awaitable[T]], *arguments: P.args, **named: P.kwargs) -> T:
+    """Call an asynchronous function of a module when this is awaited, as in a task, and do as `run_guarded`."""
+    return await run_guarded(function(*arguments, **named))
 
 
 def count_cancellations() -> int:

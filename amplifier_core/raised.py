@@ -25,7 +25,7 @@ def describe_raised(error: BaseException, module: Any = None) -> str:
 
     An `AmplifierError` is its own text: it was written for people.
     """
-    if isinstance(error, AmplifierError) and str(error):
+    if isinstance(error, AmplifierError) and is_readable(error) and str(error):
         return str(error)
     return describe_at(error, find_place(error, module))
 
@@ -33,14 +33,20 @@ def describe_raised(error: BaseException, module: Any = None) -> str:
 def describe_at(error: BaseException, place: str) -> str:
     """Return the class and the text of an error, and its place, if it has one, in parentheses."""
     name = type(error).__name__
-    try:
-        said = str(error)
-    except Exception:  # its class is a module's
-        said = "its text cannot be read"
+    said = str(error) if is_readable(error) else "its text cannot be read"
     if isinstance(error, SyntaxError) and place:
         said = error.msg  # its text ends with the place, but without the folder
     text = f"{name}: {said}" if said else name
     return f"{text} ({place})" if place else text
+
+
+def is_readable(error: BaseException) -> bool:
+    """Return whether an error has a text: its class is a module's, and may fail to say it."""
+    try:
+        str(error)
+    except Exception:
+        return False
+    return True
 
 
 def find_place(error: BaseException, module: Any = None) -> str:

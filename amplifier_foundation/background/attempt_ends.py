@@ -63,6 +63,22 @@ class AttemptEnd:
         """The attempts so far with this one."""
         return max(1, self.delivery.attempts - self.lost)
 
+    async def store(self, running: Running, approvals: ApprovalInbox, spawn: Spawn, outcome: SpawnOutcome) -> None:
+        """Store how its session ended: done, held for an answer, put back or given up."""
+        if outcome.status == "completed":
+            await self.commit(spawn, outcome)
+            await approvals.forget()
+        elif running.cancelled_by:
+            await self.cancel(running, outcome)
+            await approvals.forget()
+        elif outcome.status == "interrupted":
+            questions = await approvals.end_attempt()
+            await self.hold(approvals, questions, record_changes(spawn, outcome))
+        elif outcome.status == "cancelled":
+            await self.interrupt(spawn, outcome)
+        else:
+            await self.fail(outcome.error or "failed", spawn.error, spawn, outcome)
+
     async def commit(self, spawn: Spawn, outcome: SpawnOutcome) -> None:
         """Store the result, its events and the end of the delivery together, then tell everybody.
 

@@ -9,14 +9,15 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from amplifier_core.errors import RefusalError, SessionNotFound, StoreUnavailable
+from amplifier_core.cancellation import call_guarded
+from amplifier_core.errors import RefusalError, SessionNotFound, StaleEpoch, StoreUnavailable
 
 from ..sessions.failures import describe_failure
 from ..sessions.recording import shield_to_completion
-from ..spawning.life import record_changes, run_spawn
+from ..spawning.life import run_spawn
 from .attempt_ends import AttemptEnd
 from .attempts import QueueBlocked, make_inbox, prepare_attempt
-from .tracking import TrackerError, WorkNotWanted
+from .tracking import WorkNotWanted
 
 if TYPE_CHECKING:
     from amplifier_core.storage import Delivery
@@ -28,11 +29,15 @@ async def attempt_delivery(engine: Engine, background: BackgroundSessionState, d
     """Make one attempt at a claimed delivery, and store how it ended. Raises `StaleEpoch`, `StoreUnavailable`."""
     running, end = background.running[delivery.delivery_id], AttemptEnd(engine, background, delivery)
     try:
-        await _try_once(engine, background, delivery, running, end)
+        await call_guarded(_try_once, engine, background, delivery, running, end)
     except asyncio.CancelledError:
         if not running.cancelled_by:
             raise
         await shield_to_completion(end.cancel(running))  # its session did not run yet
+    except (StaleEpoch, StoreUnavailable):
+        raise
+    except Exception as error:  # of a store, or of a module before its session ran
+        await end.fail(describe_failure(error), error)
 
 
 async def _try_once(
@@ -76,20 +81,11 @@ async def _try_once(
     if isinstance(spawn.error, StoreUnavailable):
         raise spawn.error
     try:
-        if outcome.status == "completed":
-            await end.commit(spawn, outcome)
-            await approvals.forget()
-        elif running.cancelled_by:
-            await end.cancel(running, outcome)
-            await approvals.forget()
-        elif outcome.status == "interrupted":
-            questions = await approvals.end_attempt()
-            await end.hold(approvals, questions, record_changes(spawn, outcome))
-        elif outcome.status == "cancelled":
-            await end.interrupt(spawn, outcome)
-        else:
-            await end.fail(outcome.error or "failed", spawn.error, spawn, outcome)
-    except TrackerError as error:  # its commit has stored nothing
-        await end.fail(str(error), error, spawn, replace(outcome, status="failed", error=str(error)))
+        await call_guarded(end.store, running, approvals, spawn, outcome)
+    except (StaleEpoch, StoreUnavailable):
+        raise
     except SessionNotFound as error:  # somebody deleted the session while it ran
         await end.fail(str(error), error)
+    except Exception as error:  # its commit has stored nothing
+        text = describe_failure(error)
+        await end.fail(text, error, spawn, replace(outcome, status="failed", error=text))

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from amplifier_core.cancellation import own_failure
 from amplifier_core.errors import StoreUnavailable
 from amplifier_core.frozen import slotted
 
@@ -66,7 +67,8 @@ class Renewing:
                 await clock.sleep(self._due - clock.monotonic())
                 if self._running is not None and clock.monotonic() >= self._due:
                     await self._renew(running := self._running)
-            except Exception as error:
+            except BaseException as raised:
+                error = own_failure(raised)
                 if self._running is not running:
                     continue  # a claim that has ended cannot be renewed; the next one goes on
                 if not (running.task.done() or running.is_stored):

@@ -43,10 +43,12 @@ from dataclasses import field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from amplifier_core.cancellation import call_guarded
 from amplifier_core.clock import wait_for
 from amplifier_core.errors import SessionNotFound, StaleEpoch, StoreUnavailable
 from amplifier_core.frozen import slotted
 from amplifier_core.ids import new_session_id
+from amplifier_core.raised import describe_raised
 
 from ..sessions.recording import shield_to_completion
 from .budgets import BUDGET
@@ -197,10 +199,11 @@ class Worker:
         how: dict[str, Any] = {"owner": self.engine.owner, "lease": self.engine.lease}
         how["session_id"] = new_session_id(self.background.config.name)
         if self.engine.member is None:
-            claiming = asyncio.ensure_future(self.engine.store.claim(*place, **how, now=now))
+            claiming = asyncio.ensure_future(call_guarded(self.engine.store.claim, *place, **how, now=now))
         else:
             bounds = self.background.bounds
-            claiming = asyncio.ensure_future(self.engine.member.store.claim(*place, **how, bounds=bounds))
+            claim = self.engine.member.store.claim
+            claiming = asyncio.ensure_future(call_guarded(claim, *place, **how, bounds=bounds))
         try:
             delivery = await asyncio.shield(claiming)
         except asyncio.CancelledError:
@@ -236,7 +239,7 @@ class Worker:
 
         problem = ""
         await self.background.cancel_stale(delivery)
-        attempt = asyncio.create_task(attempt_delivery(self.engine, self.background, delivery))
+        attempt = asyncio.create_task(call_guarded(attempt_delivery, self.engine, self.background, delivery))
         self.background.running[delivery.delivery_id] = running = Running(delivery, attempt)
         self.background.postponed.discard(delivery.delivery_id)
         self.renewing.begin(running, self.asked)
@@ -247,8 +250,8 @@ class Worker:
             self.background.unstored.end()
         except* StaleEpoch as stale:
             logger.info("%s", first_cause(stale))
-        except* StoreUnavailable as errors:
-            problem = str(first_cause(errors))
+        except* Exception as errors:  # of the store: it could not take how the attempt ended
+            problem = describe_raised(first_cause(errors))
         finally:
             self.renewing.end()
             self.background.finish(delivery)
@@ -269,13 +272,13 @@ class Worker:
         while not self.background.stopping:
             await self._wait_for_store(problem)
             try:
-                await self._give_back(delivery, problem, due)
+                await call_guarded(self._give_back, delivery, problem, due)
             except StaleEpoch:  # the write had succeeded, or the lease is over
                 if self.engine.member is not None and not (running.hung and running.lost is not None):
                     self.engine.member.note_loss(delivery)
                 return
-            except StoreUnavailable as error:
-                problem = str(error)
+            except Exception as error:
+                problem = describe_raised(error)
             else:
                 self.background.places[delivery.delivery_id] = delivery.available_at
                 return

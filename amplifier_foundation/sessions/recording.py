@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplifier_core import events
+from amplifier_core.cancellation import run_guarded
 
 from .call_times import CallTimes
 from .held import CAPABILITY as HELD_CALLS
@@ -206,7 +207,7 @@ async def shield_to_completion(work: Coroutine[Any, Any, T], grace: float | None
 
     A cancelled caller waits for `grace` seconds at most (None: without a bound), as `finish_within` does.
     """
-    task = asyncio.ensure_future(work)
+    task = asyncio.ensure_future(run_guarded(work))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -219,7 +220,7 @@ async def finish_within(work: Coroutine[Any, Any, Any] | asyncio.Task[Any], seco
 
     Work that takes longer goes on alone, and its error is lost.
     """
-    task = asyncio.ensure_future(work)
+    task = work if isinstance(work, asyncio.Task) else asyncio.ensure_future(run_guarded(work))
     _late_writes.add(task)
     task.add_done_callback(_forget)
     await asyncio.wait({task}, timeout=seconds)

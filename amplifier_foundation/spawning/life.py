@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.cancellation import as_failure
 from amplifier_core.eager import Waiting, start
-from amplifier_core.errors import SpawnTimeout
+from amplifier_core.errors import PluginError, SpawnTimeout
 from amplifier_core.events import SESSION_COMPLETED, SESSION_ERROR
 from amplifier_core.hook_data import RunResult, SpawnOutcome
-from amplifier_core.raised import blame
+from amplifier_core.raised import blame, describe_at
 
 from ..paths import project_of
 from ..sessions.costs import with_spent
@@ -108,18 +108,21 @@ async def _answer(spawn: Spawn) -> str:
         return finished
     builder = ChildBuilder(spawn)
     result: Any = await spawn.runner.run(spawn.request, builder)
+    runner = type(spawn.runner)
+    name = f"runner {runner.__module__}.{runner.__qualname__}"
     if isinstance(result, str):
         return result
     if isinstance(result, RunResult):
         if not builder.is_used:
             spawn.turns += result.turns
             spawn.usage = Usage.from_dict(result.usage)
-        if result.error is not None:
+        if isinstance(result.error, Exception | asyncio.CancelledError):
             raise result.error
+        if result.error is not None:
+            raise PluginError(f"{name} returned {describe_at(result.error, '')}")
         if isinstance(result.text, str):
             return result.text
-    runner, given = type(spawn.runner), getattr(result, "text", result)
-    name = f"runner {runner.__module__}.{runner.__qualname__}"
+    given = getattr(result, "text", result)
     raise blame(TypeError(f"{name} must return RunResult with text, or text, not {given!r}"), spawn.runner.run)
 
 

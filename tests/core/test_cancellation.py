@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amplifier_core.cancellation import CancellationState, CancellationToken
+from amplifier_core.cancellation import CancellationState, CancellationToken, as_failure, own_failure, run_guarded
+from amplifier_core.errors import PluginError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -232,3 +233,51 @@ def test_a_listener_that_fails_is_logged_and_the_others_hear(caplog: pytest.LogC
     assert token.request_graceful()
     assert heard == ["heard"]
     assert "a listener to a cancellation failed" in caplog.text
+
+
+class PanicException(BaseException):
+    """As a panic of an extension in Rust."""
+
+
+class Unreadable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (PanicException("in Rust"), "raised PanicException: in Rust"),
+        (Unreadable(), "raised Unreadable: its text cannot be read"),
+        (SystemExit(3), "called exit(3), which a module may not do"),
+    ],
+)
+def test_what_a_module_raises_is_an_exception_with_a_text(error: BaseException, told: str) -> None:
+    failure = own_failure(error)
+    assert isinstance(failure, PluginError)
+    assert str(failure) == told
+
+
+def test_a_usual_error_is_returned_as_it_is() -> None:
+    for error in (ValueError("no"), KeyError("x"), ExceptionGroup("all", [OSError()])):
+        assert as_failure(error) is error
+
+
+def test_a_group_is_one_of_failures() -> None:
+    failure = own_failure(BaseExceptionGroup("all", [PanicException("in Rust"), OSError("away")]))
+    assert isinstance(failure, ExceptionGroup)
+    assert [str(each) for each in failure.exceptions] == ["raised PanicException: in Rust", "away"]
+    with pytest.raises(BaseExceptionGroup) as raised:
+        own_failure(BaseExceptionGroup("all", [KeyboardInterrupt()]))
+    assert not isinstance(raised.value, Exception)
+
+
+async def test_a_guarded_coroutine_may_be_closed_while_it_waits() -> None:
+    work = run_guarded(asyncio.sleep(60))
+    task = asyncio.ensure_future(work)
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
+    left = run_guarded(asyncio.Event().wait())
+    left.send(None)
+    left.close()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_core import hookimpl
+from amplifier_core import RunResult, hookimpl
 from amplifier_core.documents import DocumentEdit
 from amplifier_core.plugins import Plugins
 
@@ -34,6 +34,15 @@ class OddRunner:
 
     async def stop(self, session_id: str) -> bool:
         return False
+
+
+class PanicException(BaseException):
+    """As a panic of an extension in Rust."""
+
+
+class PanickingRunner(OddRunner):
+    async def run(self, request: Any, build: Any) -> Any:
+        return RunResult("", error=PanicException("inside"))
 
 
 class OddTracker:
@@ -69,6 +78,7 @@ def odd(plugins: Plugins) -> None:
         @hookimpl
         def amplifier_register_runner(self, register: Any) -> None:
             register("runner-odd", OddRunner)
+            register("runner-panicking", PanickingRunner)
 
         @hookimpl
         def amplifier_register_tracker(self, register: Any) -> None:
@@ -104,6 +114,18 @@ async def test_a_tracker_that_fails_costs_attempts_and_ends_no_background_sessio
     assert {each["error_type"] for each in ends} == ({"TrackerError"} if "finish" in config else set())
     is_told = any("is not given up: tracker 'tracker-odd', give_up: Runtime" in each for each in caplog.messages)
     assert is_told is ("give_up" in config)
+
+
+async def test_a_runner_that_returns_a_panic_has_failed_its_attempts(open_bench: OpenBench) -> None:
+    async with open_bench(providers=playbook()) as bench:
+        await bench.start(runner="panicking", max_attempts=2)
+        bench.trigger.feed(1)
+        await bench.until("retried")
+        assert bench.told("retried", "delay")[0] > 0
+        await bench.until("dead", step=1.0)
+        (dead,) = await bench.deliveries()
+        name = f"runner {PanickingRunner.__module__}.PanickingRunner"
+        assert (dead.attempts, dead.reason) == (2, f"{name} returned PanicException: inside")
 
 
 async def test_a_runner_that_returns_nothing_is_named(open_bench: OpenBench) -> None:
