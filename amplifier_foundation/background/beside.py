@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from amplifier_core.cancellation import own_failure
 from amplifier_core.errors import SessionConflict
 
 from ..sessions.lock import running_owner
@@ -97,7 +98,8 @@ class BesideConversation:
                 started.set_result(up)
                 await self._leave.wait()
                 await up.manager.stop_all(grace=self.grace)
-        except Exception as error:
+        except BaseException as raised:
+            error = own_failure(raised)
             if started.done():
                 raise
             started.set_exception(error)

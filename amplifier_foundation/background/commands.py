@@ -88,7 +88,7 @@ class Control:
 
         When a person drains this host, the process ends with its running sessions.
         """
-        self.member, member.obey, member.states = member, self.handle, self._states
+        self.member, member.obey, member.states, member.report = member, self.handle, self._states, self.report
         await member.drain_asked.wait()
         while any(row["running"] for each in self.running for row in each.manager.get_status().values()):
             await SystemClock().sleep(LOOK_EVERY)

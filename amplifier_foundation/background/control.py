@@ -19,6 +19,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.cancellation import call_guarded
 from amplifier_core.errors import AmplifierError
 from amplifier_core.listening import close_server
 from amplifier_core.process_forks import close_in_forks
@@ -126,7 +127,7 @@ async def _answer(
             request = json.loads(await reader.readline())
         arguments = {name: value for name, value in request.items() if name != "operation"}
         operation = str(request["operation"])
-        working = asyncio.ensure_future(handle(operation, arguments))
+        working = asyncio.ensure_future(call_guarded(handle, operation, arguments))
         handling.add(working)
         working.add_done_callback(handling.discard)
         await asyncio.wait({working}, timeout=PATIENCE)

@@ -11,6 +11,7 @@ import logging
 import os
 import time
 from contextlib import asynccontextmanager, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from amplifier_core.errors import StoreUnavailable
 from ..paths import data_home, using_folder
 from ..sessions.lock import running_owners
 from ..sessions.presence import is_gone
-from .tasks import run_beside
+from .tasks import keep_beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -90,7 +91,7 @@ async def watching_data_folder(lost: Callable[[StoreUnavailable], None]) -> Asyn
     """
     clear_leftovers()
     with using_folder(data_home()), closing(DataFolder()) as folder:
-        async with run_beside(folder.wait_for_loss(lost), "data folder"):
+        async with keep_beside(partial(folder.wait_for_loss, lost), "data folder"):
             yield folder
 
 

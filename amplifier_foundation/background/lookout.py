@@ -6,6 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
+from amplifier_core.cancellation import run_guarded
 from amplifier_core.due_queues import DueQueues
 
 from .queue_room import FULL
@@ -66,7 +67,7 @@ class Lookout:
         """Wake the workers with work; all of them when the store fails: each says so in its status."""
         for project, served in list(self._served.items()):
             try:
-                queues = await self._find_due(project)
+                queues = await run_guarded(self._find_due(project))
             except Exception:  # a damaged store, or a mistake in one: the look goes on, or no worker would look again
                 queues = set(served)
             for queue in queues & served.keys():

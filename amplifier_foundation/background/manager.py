@@ -9,6 +9,7 @@ import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.cancellation import call_guarded
 from amplifier_core.clock import Clock, SystemClock
 from amplifier_core.errors import SessionConflict, SessionNotFound, StoreUnavailable
 from amplifier_core.plugins import load_plugins
@@ -143,8 +144,7 @@ class BackgroundSessionManager:
         watches = make_watches(self._engine, background)
         for watch in watches:
             await watch.prepare()
-        wish = await self._read_wish(background.queue)
-        if catches_up and wish != "stopped":
+        if (wish := await self._read_wish(background.queue)) != "stopped" and catches_up:
             await skip_waiting_events(self._engine, background)
         self._refuse_start(config.name)
         await self._forget(config.name)
@@ -248,9 +248,9 @@ class BackgroundSessionManager:
         await take_up_work(self._engine, background)
         async with self._engine.lookout.serving(background), asyncio.TaskGroup() as group:
             for watch in watches:
-                watch.task = group.create_task(watch.run(), name=f"trigger {watch.name}")
+                watch.task = group.create_task(call_guarded(watch.run), name=f"trigger {watch.name}")
             for _ in range(background.config.workers):
-                group.create_task(Worker(self._engine, background).run())
+                group.create_task(call_guarded(Worker(self._engine, background).run))
 
     async def _on_parent_stop(self) -> None:
         leaving = [session_id for session_id, each in self._sessions.items() if each.config.stop_on_parent_stop]

@@ -20,7 +20,7 @@ from amplifier_core.utils.command_secrets import redact_commands
 from amplifier_core.utils.secrets import redact_all
 
 from .notify_targets import NotDelivered, make_target
-from .tasks import run_beside
+from .tasks import keep_beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -114,7 +114,7 @@ class Notifications:
             yield
             return
         try:
-            async with run_beside(self._run(), "notifications"):
+            async with keep_beside(self._run, "notifications"):
                 yield
         finally:
             try:

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from contextlib import asynccontextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -15,7 +15,7 @@ from zlib import crc32
 from amplifier_core.entry_points import find_entry_points
 
 from ..packages.report import GROUPS
-from .tasks import run_beside
+from .tasks import keep_beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -37,7 +37,7 @@ async def looking_at_packages(clock: Clock, report: Callable[[str], None]) -> As
     `report` gets what has changed after each look, '' for nothing. Packages without entry points of ours are not seen.
     A file counts as it was at the first look after its import.
     """
-    async with run_beside(_look_regularly(_versions(), clock, report), "packages"):
+    async with keep_beside(partial(_look_regularly, _versions(), clock, report), "look at packages"):
         yield
 
 

@@ -7,15 +7,19 @@ import logging
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from amplifier_core.cancellation import own_failure
 from amplifier_core.durations import seconds_of
 from amplifier_core.errors import DeliveryNotFound, SessionNotFound, StoreUnavailable
 from amplifier_core.frozen import frozen
+from amplifier_core.raised import describe_raised
 from amplifier_core.storage import Purged, StoreAdministration
 from amplifier_core.store_administration import compactions
+from amplifier_core.utils.secrets import redact_text
 
 from ..documents.sizes import size_of
 from ..sessions.lineage import read_below
@@ -23,7 +27,7 @@ from ..sessions.lock import holder_of
 from ..sessions.presence import KEY, as_it_is
 from ..sessions.store_views import read_in_steps, views_of
 from .store_upkeep import back_up_if_due
-from .tasks import run_beside
+from .tasks import keep_beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Container, Iterable, Sequence
@@ -192,8 +196,8 @@ async def purging(
     with suppress(StoreUnavailable):  # before this process changes sessions
         newest = next((each.updated for each in await store.sessions(limit=1)), None)
     idle = timedelta(0) if newest is None else clock.now() - newest
-
-    async with run_beside(_purge_regularly(store, clock, retention or Retention(), projects, idle), "retention"):
+    work = partial(_purge_regularly, store, clock, retention or Retention(), projects, idle)
+    async with keep_beside(work, "retention", clock=clock):
         yield
 
 
@@ -324,8 +328,9 @@ async def _purge_regularly(
                 await _forget(store, clock.now(), retention)
             else:
                 await _forget_by_project(store, clock.now(), retention, projects)
-        except Exception as error:
-            logger.warning("old sessions, deliveries and events could not be forgotten: %s", error)
+        except BaseException as raised:
+            problem = redact_text(describe_raised(own_failure(raised)))
+            logger.warning("old sessions, deliveries and events could not be forgotten: %s", problem)
         await clock.sleep(PURGE_EVERY)
 
 

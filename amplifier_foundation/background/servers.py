@@ -8,8 +8,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.cancellation import own_failure
 from amplifier_core.errors import AmplifierError
 from amplifier_core.frozen import slotted
+from amplifier_core.raised import describe_raised
 from amplifier_core.utils.secrets import redact_text
 
 from ..bundle.credentials import expand_references
@@ -99,9 +101,9 @@ class ServerHost:
             problem = "it has ended by itself"
             try:
                 await self._serve(name, config, started)
-            except (Exception, SystemExit) as error:  # a web server may end its program
-                cause = first_cause(error) if isinstance(error, ExceptionGroup) else error
-                problem = redact_text(str(cause) or type(cause).__name__)
+            except BaseException as raised:  # a web server may end its program
+                cause = first_cause(own_failure(raised))
+                problem = redact_text(describe_raised(cause))
                 if isinstance(cause, TimeoutError) and not str(cause):
                     problem = f"it does not answer after {STARTING:g} s"
                 if started is not None and not started.done():

@@ -8,8 +8,11 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from amplifier_core.cancellation import call_guarded, count_cancellations, own_failure
 from amplifier_core.clock import wait_for
 from amplifier_core.errors import BundleValidationError, DeliveryConflict, SessionNotFound, StoreUnavailable
+from amplifier_core.raised import describe_raised
+from amplifier_core.utils.secrets import redact_text
 
 from ..bundle.sections import WORKFLOW_RUNNER
 from ..documents.local_paths import is_remote
@@ -197,14 +200,14 @@ async def keep_running(
     """Run triggers and workers until a stop; whatever ends them before, run them again after a pause."""
     failures, problem = 0, ""
     while not background.stopping:
+        before = count_cancellations()  # a group of tasks may leave some
         try:
             async with asyncio.TaskGroup() as group:
-                logging_changes = group.create_task(background.status_log.run())
+                logging_changes = group.create_task(call_guarded(background.status_log.run))
                 await run_once()
                 logging_changes.cancel()
-        except* Exception as errors:
-            cause = first_cause(errors)
-            problem = str(cause) or type(cause).__name__
+        except BaseException as raised:
+            problem = redact_text(describe_raised(first_cause(own_failure(raised, before))))
         if not background.stopping:
             failures += 1
             await _pause_after_failure(engine, background, problem, failures)

@@ -7,13 +7,16 @@ import logging
 import shutil
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from amplifier_core.cancellation import own_failure
 from amplifier_core.errors import StoreError
+from amplifier_core.raised import describe_raised
 from amplifier_core.storage import StoreAdministration
 
-from .tasks import run_beside
+from .tasks import keep_beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -45,7 +48,7 @@ async def looking_after(
     if not isinstance(administration, StoreAdministration):
         yield
         return
-    async with run_beside(_look_regularly(administration, clock, report), "store upkeep"):
+    async with keep_beside(partial(_look_regularly, administration, clock, report), "store upkeep", clock=clock):
         yield
 
 
@@ -53,16 +56,17 @@ async def _look_regularly(administration: StoreAdministration, clock: Clock, rep
     logged = ""
     while True:
         await clock.sleep(LOOK_EVERY)
-        failure: OSError | None = None
+        failure: Exception | None = None
         try:
             await asyncio.to_thread(administration.probe)
             await asyncio.to_thread(back_up_if_due, administration, clock.now())
-        except OSError as error:
-            failure = error
-            if str(error) != logged:
-                logger.error("%s", error)
-        logged = str(failure or "")
-        report(logged if isinstance(failure, StoreError) else "")  # a store without room for a backup works
+        except BaseException as raised:
+            failure = own_failure(raised)
+        problem = "" if failure is None else str(failure) if isinstance(failure, OSError) else describe_raised(failure)
+        if problem not in ("", logged):
+            logger.error("%s", problem)
+        logged, has_no_room = problem, isinstance(failure, OSError) and not isinstance(failure, StoreError)
+        report("" if has_no_room else problem)  # a store without room for a backup works
 
 
 def back_up_if_due(administration: StoreAdministration, now: datetime) -> None:

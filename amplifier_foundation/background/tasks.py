@@ -1,4 +1,4 @@
-"""Run coroutines in tasks, and end them."""
+"""Run coroutines in tasks, again after an error, and end them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ import math
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.cancellation import run_guarded
+from amplifier_core.cancellation import count_cancellations, own_failure, run_guarded
+from amplifier_core.clock import Clock, SystemClock
 from amplifier_core.errors import PluginError
+from amplifier_core.raised import describe_raised
+from amplifier_core.utils.secrets import redact_text
 
 from ..spawning.stalls import stack_of_task
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
 logger = logging.getLogger(__name__)
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+"""Seconds between two tries of work that must go on, doubled each time."""
+STEADY = 60.0
+"""Seconds after which work counts as working: its next failure is a first one."""
 
 given_up: set[asyncio.Task[None]] = set()
 """Tasks that go on although they were cancelled: nobody waits for them, and only their own end takes them away."""
@@ -24,14 +32,55 @@ given_up: set[asyncio.Task[None]] = set()
 
 @asynccontextmanager
 async def run_beside(work: Coroutine[Any, Any, None], name: str) -> AsyncIterator[None]:
-    """Run `work` in a task called `name` while the block runs; then cancel it, and wait for its end."""
-    task = asyncio.create_task(work, name=name)
+    """Run `work` in a task called `name` while the block runs; then cancel it, and wait for its end.
+
+    Raises the error of the work at the end of the block. Work without an end belongs to `keep_beside`.
+    """
+    task = asyncio.create_task(run_guarded(work), name=name)
     try:
         yield
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+        work.close()  # the task may not have begun
+
+
+@asynccontextmanager
+async def keep_beside(
+    work: Callable[[], Coroutine[Any, Any, None]],
+    name: str,
+    report: Callable[[str, str], None] = lambda component, problem: None,
+    clock: Clock | None = None,
+) -> AsyncIterator[None]:
+    """Run `work` beside the block, as `run_beside` does, and run it again after each error, with growing pauses.
+
+    The log names the cause. `report` gets the name and the cause, and '' for none when the work begins again.
+    """
+    clock, is_over = clock or SystemClock(), False
+
+    async def keep_going() -> None:
+        pause = FIRST_PAUSE
+        while True:
+            began, before = clock.monotonic(), count_cancellations()
+            try:
+                return await work()
+            except BaseException as raised:
+                problem = redact_text(describe_raised(first_cause(own_failure(raised, before))))
+            if is_over:  # the work has lost its cancellation
+                return
+            pause = FIRST_PAUSE if clock.monotonic() - began >= STEADY else pause
+            logger.error("%s: failed, and tried again in %g s: %s", name, pause, problem)
+            report(name, problem)
+            await clock.sleep(pause)
+            report(name, "")
+            pause = min(LONGEST_PAUSE, 2 * pause)
+
+    async with run_beside(keep_going(), name):
+        try:
+            yield
+        finally:
+            is_over = True
 
 
 async def gather_all(works: Sequence[Coroutine[Any, Any, None]]) -> None:
@@ -45,12 +94,12 @@ async def end_task(task: asyncio.Task[None], grace: float) -> None:
     if not done:
         task.cancel()
         await asyncio.wait({task})
-    if not task.cancelled() and task.exception() is not None:
-        logger.error("a background session ended badly: %s", task.exception())
+    if not task.cancelled() and (failure := task.exception()) is not None:
+        logger.error("a background session ended badly: %s", describe_raised(first_cause(failure)))
 
 
 async def run_apart(work: Coroutine[Any, Any, None], name: str, patience: float) -> None:
-    """Run the `work` of a module in a task called `name`; raise what it raises, an exit as a `PluginError`.
+    """Run the `work` of a module in a task called `name`; raise what it raises, as `run_guarded` does.
 
     A task that goes on `patience` seconds after its cancellation is given up: the log says where it waits.
     """

@@ -6,6 +6,7 @@ import logging
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from amplifier_core.cancellation import own_failure
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.eager import Waiting, is_awaitable, start
 from amplifier_core.errors import AmplifierError, TriggerConfigError, TriggerError, UnknownName
@@ -72,7 +73,8 @@ async def make_trigger(
             trigger.set_event_router(context.events)
     except AmplifierError:
         raise
-    except Exception as error:
+    except BaseException as raised:
+        error = own_failure(raised)
         text = f"ValueError: {error}" if type(error) is ValueError else describe_raised(error)
         raise TriggerConfigError(module, "", text) from error
     return trigger
@@ -153,7 +155,8 @@ async def stop_trigger(trigger: TriggerSource, name: str) -> bool:
     try:
         if isinstance(stopping := start(call_method(trigger, "stop")), Waiting):
             await finish(stopping, STOP_TIME_LIMIT, "its stop", f"trigger {name}")
-    except Exception as error:
+    except BaseException as raised:
+        error = own_failure(raised)
         text = str(error) if isinstance(error, TimeoutError) else describe_raised(error)
         logger.warning("trigger %s did not stop: %s", name, text)
         return False

@@ -37,7 +37,7 @@ from .queue_view import QUEUES, BundleQueues
 from .retention import purging
 from .stalling import reporting_stalls
 from .store_upkeep import looking_after
-from .tasks import run_beside
+from .tasks import keep_beside, run_beside
 from .undeclared import declaring
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ async def run_background(
     async with AsyncExitStack() as stack:
         member = await _take_place(stack, store, role, bundles, projects, facts)
         if member is not None:
-            await stack.enter_async_context(run_beside(control.take_part(member), "commands of other hosts"))
+            await stack.enter_async_context(keep_beside(partial(control.take_part, member), "drain"))
         clock = SystemClock() if member is None else member.clock
         await stack.enter_async_context(purging(store, clock, retention, projects))
         await stack.enter_async_context(looking_after(store, SystemClock(), partial(control.report, STORE_FILE)))
@@ -190,12 +190,12 @@ async def _carrying(
             factory = plugins.registry_of("transport").get(route.name)
             carrier = Carrier(route, factory, store, router, SystemClock(), control.report)
             if control.member is None:
-                await stack.enter_async_context(run_beside(carrier.run(), carrier.component))
+                await stack.enter_async_context(keep_beside(carrier.run, carrier.component, control.report))
                 continue
             from .hosts.leading import Leadership
 
             leadership = Leadership(control.member, carrier.component)
-            await stack.enter_async_context(run_beside(leadership.run(), "leadership"))
+            await stack.enter_async_context(keep_beside(leadership.run, leadership.name, control.report))
             await stack.enter_async_context(run_beside(leadership.run_led(carrier.run), carrier.component))
         yield
 

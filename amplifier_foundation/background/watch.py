@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.cancellation import as_failure
+from amplifier_core.cancellation import as_failure, call_guarded, own_failure
 from amplifier_core.clock import sleep_until
 from amplifier_core.errors import QueueFull, StaleEpoch, StoreUnavailable, TriggerConfigError, TriggerError, UnknownName
 from amplifier_core.frozen import slotted
@@ -202,7 +202,7 @@ class Watch:
         self._require_current(run)
         self._trigger, self._prepared = trigger, None
         async with asyncio.TaskGroup() as group:
-            announcing = group.create_task(self._announce(trigger, run), name=f"trigger {self.name}")
+            announcing = group.create_task(call_guarded(self._announce, trigger, run), name=f"trigger {self.name}")
             stream = open_stream(trigger, self.declared.module)
             try:
                 await self._store_events(stream, group, run)
@@ -238,7 +238,7 @@ class Watch:
                     if not hasattr(stream, "athrow"):
                         raise
                     if not self._is_waiting_for_store and not isinstance(error, QueueFull):
-                        group.create_task(self._wait_for_store(str(error)))
+                        group.create_task(call_guarded(self._wait_for_store, str(error)))
                     self._is_accepting = False
                     event = await stream.athrow(error)  # this takes until the next event
                 else:
@@ -260,7 +260,7 @@ class Watch:
             self.engine.refuse(background, event, full.problem, self.name)
             if not self._is_held:
                 self._is_held = True
-                group.create_task(self._wait_for_room())
+                group.create_task(call_guarded(self._wait_for_room))
             raise full
         await self._wait_for_room()
         return not self._is_ending
@@ -297,8 +297,9 @@ class Watch:
             if hasattr(trigger, "stand_by"):
                 self._trigger = trigger
                 await call_method(trigger, "stand_by")
-        except Exception as error:
-            logger.warning("trigger %s cannot say that it is stopped: %s", self.name, error)
+        except BaseException as raised:
+            text = redact_text(describe_raised(own_failure(raised)))
+            logger.warning("trigger %s cannot say that it is stopped: %s", self.name, text)
 
     @property
     def _is_ending(self) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from ..background.later import importing_for_events
+from ..background.tasks import keep_beside
 from ..cli import exits
 from .app import (
     load_bundle_at,
@@ -30,7 +31,7 @@ from .streams import leave_out_unread
 from .view import RunView
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import DurableStore
@@ -194,20 +195,17 @@ async def _run(
         view.expect(bundle, home_of(bundle, plugins, working_dir))
     notifier = Notifier(os.environ)
     async with AsyncExitStack() as stack:
-        running = await stopper.unless_asked(
-            stack.enter_async_context(
-                run_background(
-                    *(bundles, store, plugins),
-                    working_dir=working_dir,
-                    observer=observe,
-                    session_observers=[folder.observe],
-                    control=control,
-                    retention=retention_in,
-                    transports=read_settings().get("transports") if role == "up" else (),
-                    role=role,
-                )
-            )
+        background = run_background(
+            *(bundles, store, plugins),
+            working_dir=working_dir,
+            observer=observe,
+            session_observers=[folder.observe],
+            control=control,
+            retention=retention_in,
+            transports=read_settings().get("transports") if role == "up" else (),
+            role=role,
         )
+        running = await stopper.unless_asked(stack.enter_async_context(background))
         if running is None:
             return
         end_start()
@@ -216,9 +214,10 @@ async def _run(
         reloading = Reloading(running, store, partial(_load_again, plugins=plugins, folder=folder), view.note)
         control.asked_to_reload = reloading.ask
         stopper.on_hangup(reloading.ask)
-        async with beside(notifier.pings()):
+        counts = partial(keep_counts, view, store, running, log)
+        async with keep_beside(notifier.pings, "signs of life"):
             with notifier.ready(", ".join(each.bundle.name for each in running)):
-                async with beside(reloading.run(), keep_counts(view, store, running, log)):
+                async with keep_beside(reloading.run, "reloading", control.report), keep_beside(counts, "counts"):
                     view.note(f"{VERBS[role]} {', '.join(each.project for each in running)}. {how} stops.")
                     await reloading.tell_undeclared(running)
                     async with importing_for_events(), hearing_keys(view, running, store, stopper):
@@ -250,26 +249,9 @@ async def hearing_keys(
             yield
             return
         view.hint = HINT
-        async with beside(UpKeys(view, running, store, stopper.ask).handle(keys)):
+        async with keep_beside(partial(UpKeys(view, running, store, stopper.ask).handle, keys), "keys"):
             yield
         view.hint = ""
-
-
-@asynccontextmanager
-async def beside(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run other work while the block runs; an error of the block is raised as it is."""
-    failure: Exception | None = None
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(work) for work in works]
-        try:
-            yield
-        except Exception as error:  # the group would wrap it
-            failure = error
-        finally:
-            for task in tasks:
-                task.cancel()
-    if failure is not None:
-        raise failure
 
 
 async def keep_counts(view: RunView, store: DurableStore, running: Sequence[Up], log: Logfile | None = None) -> None:

@@ -17,7 +17,7 @@ from amplifier_core.triggers import TriggerEvent, TriggerType
 
 from ..background.giving_back import give_back
 from ..background.keys import RUNS, project_of_run
-from ..background.tasks import run_beside
+from ..background.tasks import keep_beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -77,7 +77,7 @@ class Claim:
     @asynccontextmanager
     async def renewing(self) -> AsyncIterator[None]:
         """Renew the lease while the block runs."""
-        async with run_beside(self._renew(), f"renew-{self._run_id}"):
+        async with keep_beside(self._renew, f"renewal of {self._run_id}", clock=self._clock):
             yield
 
     async def _renew(self) -> None:

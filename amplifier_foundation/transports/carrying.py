@@ -10,9 +10,10 @@ from contextlib import contextmanager, suppress
 from random import Random
 from typing import TYPE_CHECKING
 
-from amplifier_core.cancellation import own_failure, run_guarded
+from amplifier_core.cancellation import count_cancellations, own_failure, run_guarded
 from amplifier_core.errors import AmplifierError
 from amplifier_core.process_forks import close_in_forks
+from amplifier_core.raised import describe_raised
 from amplifier_core.shared_stores import ReceivingStore
 from amplifier_core.utils.secrets import redact_text
 
@@ -95,10 +96,11 @@ class Carrier:
         The pauses grow, also for a broker that takes connections and ends each of them at once. They begin anew after a
         connection that has lasted for `STEADY`, or has carried a message.
         """
+        before = count_cancellations()
         try:
             await self._carry()
         except BaseException as raised:
-            failure = describe_failure(own_failure(raised))
+            failure = describe_failure(own_failure(raised, before))
             self._failures += 1
             await self._tell(failure)
         bound = min(LONGEST_PAUSE, 0.25 * 2.0 ** min(self._failures, 20))
@@ -110,8 +112,8 @@ class Carrier:
             logger.error("%s: %s", self._route.name, problem)
             self._logged = problem
         waiting = 0
-        with suppress(AmplifierError, OSError):
-            waiting = await self._outbox.count_waiting()
+        with suppress(Exception):
+            waiting = await run_guarded(self._outbox.count_waiting())
         kept = f"; {waiting} events of the log wait" if waiting and self._route.publish else ""
         self._report(self.component, f"{problem}{kept}")
 
@@ -176,4 +178,4 @@ def describe_failure(error: BaseException) -> str:
         error = error.exceptions[0]
     if isinstance(error, TimeoutError) and not str(error):
         return "the broker did not answer in time"
-    return redact_text(str(error) or type(error).__name__)
+    return redact_text(describe_raised(error))

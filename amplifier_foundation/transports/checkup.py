@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from amplifier_core.cancellation import own_failure
 from amplifier_core.errors import UnknownName
 
 from ..bundle.credentials import expand_references
@@ -31,8 +32,9 @@ def check_routes(entries: Iterable[Mapping[str, Any]], plugins: Plugins) -> Iter
             asyncio.run(_connect(route, plugins))
         except UnknownName as error:
             yield "weak", str(error), f"pip install amplifier-{route.name}"
-        except Exception as error:  # it is the code of others
-            fact = f"{route.name} does not reach its broker as site '{route.site}': {describe_failure(error)}"
+        except BaseException as raised:  # it is the code of others
+            told = describe_failure(own_failure(raised))
+            fact = f"{route.name} does not reach its broker as site '{route.site}': {told}"
             yield "weak", fact, "mend the setting transports, or the broker; events wait in the log meanwhile"
         else:
             yield "ok", f"{route.name} reaches its broker as site '{route.site}', which {does}", ""

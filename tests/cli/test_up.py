@@ -25,7 +25,6 @@ from amplifier_core.storage import DeliveryCounts
 from amplifier_foundation import Activity, load_bundle
 from amplifier_foundation.cli import detaching, exits, invoke, signals
 from amplifier_foundation.cli.signals import Stopper
-from amplifier_foundation.cli.up import beside
 from amplifier_foundation.cli.view import RunView
 from amplifier_foundation.cli.work_lines import WorkLines
 from amplifier_foundation.sessions.lock import running_owner
@@ -333,22 +332,6 @@ async def test_a_hangup_has_the_bundles_looked_at() -> None:
         os.kill(os.getpid(), signal.SIGHUP)
         await asyncio.wait_for(asked.wait(), 30)
         assert not stopper.is_asked
-
-
-async def test_what_runs_beside_ends_with_the_block_and_hides_no_error() -> None:
-    ended: list[str] = []
-
-    async def endless() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append("endless")
-
-    with pytest.raises(LookupError, match="its own"):
-        async with beside(endless()):
-            await asyncio.sleep(0)
-            raise LookupError("its own")
-    assert ended == ["endless"]
 
 
 def test_a_file_that_is_long_enough_is_put_aside(tmp_path: Path) -> None:

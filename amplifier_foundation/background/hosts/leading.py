@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from amplifier_core.errors import StoreUnavailable
 from amplifier_core.frozen import slotted
 
-from ..tasks import run_beside
+from ..tasks import keep_beside
 from .sharing import shared_name
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Leadership:
         """Do the work whenever this process leads, and cancel it when it leads no longer, until cancelled."""
         while True:
             await self._held.wait()
-            async with run_beside(work(), self.name):
+            async with keep_beside(work, self.name, self.member.report_problem):
                 await self._lost.wait()
 
     async def run(self) -> None:

@@ -18,7 +18,7 @@ from amplifier_core.shared_stores import Presence, host_of
 
 from ...sessions.presence import is_gone, this_process
 from ..keys import key_on_host
-from ..tasks import run_beside
+from ..tasks import keep_beside
 from .clock import StoreClock
 from .commands import answer_command, read_commands
 
@@ -71,6 +71,8 @@ class Member:
     """Carries out a command; None: this process takes none."""
     states: Callable[[], Mapping[str, Any]] = dict
     """Returns the states of its background sessions, by project and queue, for people on other hosts."""
+    report: Callable[[str, str], None] = lambda component, problem: None
+    """Shows the problem of a component in the status of its background sessions; '' for none."""
     lost: Counter[str] = field(default_factory=Counter)
     """The claims of its deliveries that it lost while the store could not be used: others counted them as attempts."""
     drain_asked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -172,6 +174,10 @@ class Member:
             only_on=only_on,
         )
 
+    def report_problem(self, component: str, problem: str) -> None:
+        """Call `report`."""
+        self.report(component, problem)
+
     def wake(self) -> None:
         """Call the wakers."""
         for waker in self.wakers:
@@ -241,8 +247,12 @@ async def taking_part(member: Member, projects: Collection[str]) -> AsyncIterato
     await member.clear_dead(projects)
     loop = asyncio.get_running_loop()
     stop_listening = member.store.listen(_together(loop, member.wake))
+    report = member.report_problem
     try:
-        async with run_beside(member.show(), "host signs"), run_beside(member.look(), "host commands"):
+        async with (
+            keep_beside(member.show, "host signs", report),
+            keep_beside(member.look, "host commands", report),
+        ):
             yield member
     finally:
         stop_listening()

@@ -86,7 +86,7 @@ async def joining(
 @asynccontextmanager
 async def sharing(member: Member | None, bundle: Bundle, project: str) -> AsyncIterator[Share | None]:
     """Give the part of one bundle while the block runs: `up` may lead its triggers, workers leave them to others."""
-    from ..tasks import run_beside  # not at import: lists ask for the store alone
+    from ..tasks import keep_beside  # not at import: lists ask for the store alone
 
     if member is None:
         yield None
@@ -96,5 +96,5 @@ async def sharing(member: Member | None, bundle: Bundle, project: str) -> AsyncI
         from .leading import Leadership
 
         leadership = Leadership.of_triggers(member, project, bundle.name, bundle.digest)
-        async with run_beside(leadership.run(), "leadership"):
+        async with keep_beside(leadership.run, leadership.name, member.report_problem):
             yield Share(member, leadership)

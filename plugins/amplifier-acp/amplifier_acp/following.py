@@ -8,6 +8,7 @@ import os
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.cancellation import own_failure
 from amplifier_core.errors import AmplifierError, SessionConflict, SessionNotFound, StoreDamaged
 from amplifier_core.storage import DurableStore
 
@@ -64,8 +65,8 @@ async def follow(
         except StoreDamaged as error:
             logger.warning("session '%s' is followed no longer: %s", record.session_id, error)
             return
-        except Exception as error:  # the store may be locked for a moment, or its disk full
-            logger.info("session '%s' cannot be followed for now: %s", record.session_id, error)
+        except BaseException as raised:  # the store may be locked for a moment, or its disk full
+            logger.info("session '%s' cannot be followed for now: %s", record.session_id, own_failure(raised))
             goes_on = True
         if goes_on:
             await asyncio.sleep(LOOK)
@@ -108,8 +109,8 @@ class Questions:
                 await asyncio.sleep(LOOK_FOR_QUESTIONS)
                 try:
                     await self._look(is_thorough=look % SELDOM == 0)
-                except Exception as error:  # the store may be locked for a moment, or its disk full
-                    logger.info("questions of background sessions: %s", error)
+                except BaseException as raised:  # the store may be locked for a moment, or its disk full
+                    logger.info("questions of background sessions: %s", own_failure(raised))
         finally:
             tasks = [task for _, task in self._asked.values()]
             for task in tasks:

@@ -8,6 +8,8 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.cancellation import call_guarded, own_failure
+
 from .wire import LONGEST_LINE, LineTooLong, Wire
 
 if TYPE_CHECKING:
@@ -158,7 +160,7 @@ class Peer:
         elif number in self._running:
             self._refuse(True, number, RpcError(INVALID_REQUEST, f"the id {number!r} is in use by a running request"))
         else:
-            self._running[number] = task = asyncio.create_task(known(params or {}))
+            self._running[number] = task = asyncio.create_task(call_guarded(known, params or {}))
             task.add_done_callback(partial(self._finish, number))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -169,7 +171,8 @@ class Peer:
     async def _hear(self, handler: Handler, method: str, params: Params) -> None:
         try:
             await handler(params)
-        except Exception as error:  # nobody waits for an answer
+        except BaseException as raised:  # nobody waits for an answer
+            error = own_failure(raised)
             logger.warning("%s: %s", method, self.explain(error) if not isinstance(error, RpcError) else error)
 
     def _finish(self, number: Any, task: asyncio.Task[Any]) -> None:

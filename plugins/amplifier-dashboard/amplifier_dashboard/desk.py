@@ -65,7 +65,7 @@ class Changes:
     @asynccontextmanager
     async def following(self, store: DurableStore) -> AsyncIterator[None]:
         """Note the changes of a store, and processes that begin or end, while the block runs."""
-        from amplifier_foundation.background.tasks import run_beside
+        from amplifier_foundation.background.tasks import keep_beside
         from amplifier_foundation.sessions.store_views import views_of
 
         loop = asyncio.get_running_loop()
@@ -75,7 +75,7 @@ class Changes:
 
         stop = views_of(store).watch_commits(told)
         try:
-            async with run_beside(self._watch_processes(), "processes"):
+            async with keep_beside(self._watch_processes, "look at processes"):
                 yield
         finally:
             stop()

@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 from starlette.routing import Match, Route
 
+from amplifier_core.cancellation import own_failure
 from amplifier_foundation.background.tasks import run_beside
 
 from .navigation import PART
@@ -147,7 +148,8 @@ class Live:
                             sent[name] = part
                             await events.put(_event("part", {"id": name, "html": part}, cursor))
                     await _send_feeds(page, cursor, events)
-                except Exception as error:  # the store may be locked for a moment, or what is shown was deleted
+                except BaseException as raised:  # the store may be locked for a moment, or what is shown was deleted
+                    error = own_failure(raised)
                     logger.info("%s cannot be read: %s", place.path, error)
                     if sent.get("trouble") != (text := _explain(error)):
                         sent["trouble"] = text
@@ -188,8 +190,8 @@ async def _pass_on(
         try:
             async for name, part in stream():
                 await events.put(_event("part", {"id": name, "html": part}, cursor))
-        except Exception as error:  # as above
-            logger.info("what is written cannot be followed: %s", error)
+        except BaseException as raised:  # as above
+            logger.info("what is written cannot be followed: %s", own_failure(raised))
         await asyncio.sleep(AGAIN)
 
 

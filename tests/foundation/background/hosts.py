@@ -14,7 +14,7 @@ from amplifier_foundation.background.hosts.clock import StoreClock
 from amplifier_foundation.background.hosts.leading import Leadership
 from amplifier_foundation.background.hosts.member import Member, taking_part
 from amplifier_foundation.background.hosts.sharing import Share
-from amplifier_foundation.background.tasks import run_beside
+from amplifier_foundation.background.tasks import keep_beside
 
 from .bench import Bench
 
@@ -106,7 +106,7 @@ class Hosts:
             await stack.enter_async_context(taking_part(member, [self._project]))
             leadership = Leadership.of_triggers(member, self._project, bundle.bundle.name, bundle.bundle.digest)
             if role == "up":
-                await stack.enter_async_context(run_beside(leadership.run(), "leadership"))
+                await stack.enter_async_context(keep_beside(leadership.run, "leadership"))
             share = Share(member, leadership if role == "up" else None)
             manager = BackgroundSessionManager(
                 self.parent, router, store, plugins=self.plugins, bundle=bundle, share=share

@@ -33,7 +33,7 @@ from amplifier_foundation.background.hosts.people import (
 )
 from amplifier_foundation.background.hosts.writes import SharedWrites
 from amplifier_foundation.background.state import Running
-from amplifier_foundation.background.tasks import run_beside
+from amplifier_foundation.background.tasks import keep_beside, run_beside
 from amplifier_foundation.background.trigger_making import take_over_state
 from amplifier_foundation.background.up import Control, Up
 from amplifier_foundation.operations.acting import Actor
@@ -599,7 +599,7 @@ async def test_what_one_host_does_for_all_moves_with_the_leadership(hosts: Hosts
         async with AsyncExitStack() as stack:
             for host in (berlin, paris):
                 leadership = Leadership(host.member, "transport x")
-                await stack.enter_async_context(run_beside(leadership.run(), "leadership"))
+                await stack.enter_async_context(keep_beside(leadership.run, "leadership"))
                 await stack.enter_async_context(run_beside(leadership.run_led(partial(carry, host)), "carrying"))
             await berlin.holds(lambda: at_work == ["berlin"])
             berlin.cut.set()

@@ -164,7 +164,8 @@ async def test_what_ends_its_workers_does_not_end_a_background_session(
     async with open_bench(broken) as bench:
         await bench.start()
         await bench.until("failed", count=3, step=1)
-        told = {"status": "degraded", "reason": "nobody expected that"}
+        line = Broken._fail.__code__.co_firstlineno + 2
+        told = {"status": "degraded", "reason": f"ValueError: nobody expected that ({__file__}:{line})"}
         await bench.holds(lambda: told.items() <= bench.manager.get_status("queue").items())  # it may just try again
         broken.well, made = True, len(FedTrigger.made)
         await bench.holds(lambda: len(FedTrigger.made) > made, step=1)  # the old trigger is read no more

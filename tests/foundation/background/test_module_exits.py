@@ -13,11 +13,17 @@ from amplifier_core import Plugins, hookimpl
 from amplifier_core.cancellation import as_failure
 
 from .bench import FedTrigger
+from .test_faults import Faulty
 
 OpenBench = Callable[..., Any]
 
 ENDING = """
 import asyncio, sys
+
+class PanicException(BaseException): pass
+
+class Unreadable(Exception):
+    def __str__(self): raise ValueError("no text")
 
 class Ending:
     name = "ending"
@@ -30,6 +36,10 @@ class Ending:
             sys.exit(3)
         if self.how == "interrupt":
             raise KeyboardInterrupt
+        if self.how == "panic":
+            raise PanicException("in Rust")
+        if self.how == "unreadable":
+            raise Unreadable
         waiting = asyncio.ensure_future(asyncio.Event().wait())
         waiting.cancel()
         await waiting
@@ -37,11 +47,34 @@ class Ending:
 async def mount(coordinator, config):
     await coordinator.mount("providers", Ending(config["how"]))
 """
-TOLD = {"exit": "called exit(3)", "cancel": "raised CancelledError", "interrupt": "raised KeyboardInterrupt"}
-RAISED = {"exit": SystemExit(3), "cancel": asyncio.CancelledError(), "interrupt": KeyboardInterrupt()}
+TOLD = {
+    "exit": "called exit(3)",
+    "cancel": "raised CancelledError",
+    "interrupt": "raised KeyboardInterrupt",
+    "panic": "raised PanicException: in Rust",
+    "unreadable": "Unreadable: its text cannot be read",
+}
 
 
-@pytest.mark.parametrize("how", TOLD)
+class PanicException(BaseException):
+    """As a panic of an extension in Rust."""
+
+
+class Unreadable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+RAISED = {
+    "exit": SystemExit(3),
+    "cancel": asyncio.CancelledError(),
+    "interrupt": KeyboardInterrupt(),
+    "panic": PanicException("in Rust"),
+    "unreadable": Unreadable(),
+}
+
+
+@pytest.mark.parametrize("how", sorted(TOLD.keys() - {"unreadable"}))
 async def test_a_provider_that_does_is_a_failed_attempt_with_its_place(
     open_bench: OpenBench, tmp_path: Path, how: str
 ) -> None:
@@ -201,6 +234,76 @@ async def test_a_trigger_is_not_caught_up_while_a_plugin_thinks_about_its_event(
         await bench.until("completed")
         await bench.holds(lambda: not bench.manager._sessions[next(iter(bench.manager._sessions))].running)
         assert await bench.manager.is_idle(caught_up=True)
+
+
+class Raising(Faulty):
+    """A store that raises `error` from the given methods."""
+
+    error: BaseException
+
+    async def _fail(self, *arguments: Any, **given: Any) -> Any:
+        self.failures += 1
+        raise self.error
+
+
+@pytest.mark.parametrize("how", TOLD)
+async def test_a_store_that_does_is_a_problem_until_it_is_well_again(
+    open_bench: OpenBench, flaky: Any, store: Any, how: str
+) -> None:
+    broken = Raising(store, "claim")
+    broken.error = RAISED[how]
+    async with open_bench(broken, providers=flaky("fine")) as bench:
+        await bench.start()
+        await bench.until("failed", count=3, step=1.0)
+        assert all(TOLD[how] in told for told in bench.told("failed", "reason"))
+        broken.well, made = True, len(FedTrigger.made)
+        await bench.holds(lambda: len(FedTrigger.made) > made, step=1.0)  # the old trigger is read no more
+        bench.trigger.feed(1)
+        await bench.until("completed", step=1.0)
+        assert bench.statuses() == {"queue": "running"}
+
+
+@pytest.mark.parametrize("how", TOLD)
+async def test_a_store_that_does_at_the_end_of_an_attempt_has_failed_it(
+    open_bench: OpenBench, flaky: Any, store: Any, how: str
+) -> None:
+    broken = Raising(store, "commit")
+    broken.error = RAISED[how]
+    async with open_bench(broken, providers=flaky("fine")) as bench:
+        await bench.start(max_attempts=2)
+        bench.trigger.feed(1)
+        await bench.until("retried")
+        assert bench.told("retried", "delay")[0] > 0
+        await bench.until("dead", step=1.0)
+        (dead,) = await bench.deliveries()
+        assert (dead.state, dead.attempts, TOLD[how] in dead.reason) == ("dead", 2, True)
+
+
+@pytest.mark.parametrize("how", TOLD)
+async def test_an_event_that_such_a_store_cannot_take_back_is_given_back_when_it_can(
+    open_bench: OpenBench, flaky: Any, store: Any, how: str
+) -> None:
+    broken = Raising(store, "commit", "nack")
+    broken.error = RAISED[how]
+    async with open_bench(broken, providers=flaky("fine")) as bench:
+        await bench.start()
+        bench.trigger.feed(1)
+        await bench.until("store_failed", count=2, step=1.0)
+        assert all(TOLD[how] in told for told in bench.told("store_failed", "error"))
+        broken.well = True
+        await bench.until("completed", step=1.0)
+        assert await bench.states() == ["done"]
+
+
+@pytest.mark.parametrize("how", TOLD)
+async def test_a_lookout_goes_on_after_a_store_that_does(
+    open_bench: OpenBench, flaky: Any, store: Any, how: str
+) -> None:
+    broken = Raising(store, "due_queues")
+    broken.error = RAISED[how]
+    async with open_bench(broken, providers=flaky("fine")) as bench:
+        await bench.start()
+        await bench.holds(lambda: broken.failures > 1, step=1.0)
 
 
 def test_a_cancellation_without_an_event_loop_is_the_modules_own() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 from typing import Any
 
 import pytest
 
-from amplifier_foundation.background.tasks import see_through
+from amplifier_core.testing import VirtualClock
+from amplifier_foundation.background.tasks import LONGEST_PAUSE, keep_beside, see_through
 
 
 async def test_the_failure_of_a_task_is_returned() -> None:
@@ -45,3 +47,77 @@ async def test_a_cancelled_wait_ends_the_task_first_and_leaves_no_failure_behind
         await waiting
     gc.collect()
     assert seen == ["ended"]
+
+
+class PanicException(BaseException):
+    """As a panic of an extension in Rust."""
+
+
+class Unreadable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError("away"), "OSError: away"),
+        (PanicException("in Rust"), "raised PanicException: in Rust"),
+        (Unreadable(), "raised Unreadable: its text cannot be read"),
+        (SystemExit(3), "called exit(3)"),
+        (asyncio.CancelledError(), "raised CancelledError"),
+        (BaseExceptionGroup("unhandled errors", [PanicException("in Rust")]), "raised PanicException: in Rust"),
+    ],
+)
+async def test_work_that_must_go_on_is_tried_again_after_any_error(
+    error: BaseException, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, reports, begun = VirtualClock(), list[tuple[str, str]](), 0
+
+    async def fail() -> None:
+        nonlocal begun
+        begun += 1
+        raise error
+
+    async with keep_beside(fail, "signs", lambda *given: reports.append(given), clock):
+        for pause in (1, 2, 4, 8, 16, LONGEST_PAUSE, LONGEST_PAUSE):
+            tried = begun
+            await clock.until_sleeping()
+            await clock.advance(pause - 0.1)
+            assert begun == max(tried, 1)
+            await clock.advance(0.1)
+    assert begun == 8
+    assert {name for name, _ in reports} == {"signs"}
+    assert [told in problem for _, problem in reports[:4]] == [True, False, True, False]
+    assert told in caplog.messages[0] and "signs: failed, and tried again in 1 s" in caplog.messages[0]
+
+
+async def test_work_that_loses_its_cancellation_ends_with_its_block() -> None:
+    async def lose() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise OSError("interrupted") from None
+
+    async with keep_beside(lose, "signs"):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_a_signal_ends_the_program_beside_such_work(error: type[BaseException]) -> None:
+    def end(number: int, frame: Any) -> None:
+        raise error
+
+    async def ask() -> None:
+        signal.raise_signal(signal.SIGUSR1)
+
+    async def main() -> None:
+        async with keep_beside(ask, "signs"):
+            await asyncio.Event().wait()
+
+    before = signal.signal(signal.SIGUSR1, end)
+    try:
+        with pytest.raises(error):
+            asyncio.run(main())
+    finally:
+        signal.signal(signal.SIGUSR1, before)

@@ -42,6 +42,15 @@ def broker(tmp_path: Path, home: Path) -> Path:
     return folder
 
 
+class PanicException(BaseException):
+    """As a panic of an extension in Rust."""
+
+
+class Unreadable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
 class Member:
     """A store with its router and its carrier; `problems` are the reports."""
 
@@ -299,6 +308,14 @@ async def answer_with_a_list(*_: Any) -> list[str]:
     return ["taken"]
 
 
+async def panic(*_: Any) -> None:
+    raise PanicException("in Rust")
+
+
+async def say_nothing(*_: Any) -> None:
+    raise Unreadable
+
+
 async def yield_a_message(*_: Any) -> AsyncIterator[str]:
     yield "message"
 
@@ -318,6 +335,10 @@ async def yield_a_number(*_: Any) -> AsyncIterator[int]:
         ("publish", leave, "it called exit(3), which a module may not do"),
         ("publish", answer_with_a_list, "publish must return a mapping of ids to reasons, not list"),
         ("open", leave, "it called exit(3), which a module may not do"),
+        ("open", panic, "it raised PanicException: in Rust"),
+        ("publish", panic, "it raised PanicException: in Rust"),
+        ("open", say_nothing, "Unreadable: its text cannot be read"),
+        ("publish", say_nothing, "Unreadable: its text cannot be read"),
     ],
 )
 async def test_a_broker_that_takes_connections_and_ends_each_is_tried_less_and_less_and_told_once(
