@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -212,6 +213,10 @@ def test_the_demo_shows_what_the_readme_shows(project: Path, home: Path) -> None
     lines = len([line for line in tool.splitlines() if line.strip()])
     said = f"`amplifier-demo/tools/check_python.py`, {lines} lines of code"
     assert said in " ".join(README.split())
+    shutil.rmtree(project / "amplifier-demo")
+    again = run("amplifier demo", project)  # the store knows the files of the deleted folder
+    assert (again.returncode, again.stderr) == (0, "")
+    assert "In app.py I found this: app.py, line 2" in again.stdout
 
 
 def test_the_demos_findings_follow_the_file(project: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from ..background.state import Activity
 
+PROGRAM = "app.py"
 BROKEN = 'def greet(name):\n    print(f"Hello, {name}!"\n\n\ngreet("world")\n'
 FIXED = BROKEN.replace('!"\n', '!")\n', 1)
 QUESTION = "What did you find?"
@@ -54,6 +55,9 @@ async def demo(ctx: click.Context, folder: Path) -> None:
     require_runnable(bundle, plugins)
     with RunView(quiet=ctx.obj["quiet"]) as view:
         async with use_inbox(plugins) as store:
+            program = folder / PROGRAM
+            if not program.exists() and await store.deliveries(project=str(folder), limit=1):
+                program.write_text(FIXED, encoding="utf-8")  # else that of a deleted folder is missed first
             story = Story(view)
             async with run_background([bundle], store, plugins, observer=story.observe):
                 await story.act(folder)
@@ -124,7 +128,7 @@ class Story:
 
     async def act(self, folder: Path) -> None:
         """Act as the user of the folder, and wait for the background sessions."""
-        program = folder / "app.py"
+        program = folder / PROGRAM
         for step, text, note in (
             ("first", BROKEN, "You write app.py; a bracket is missing."),
             ("second", FIXED, "You add the bracket."),
