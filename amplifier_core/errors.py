@@ -89,13 +89,14 @@ class PluginRefused(PluginError, PermissionError):
 
 
 class NameTaken(PluginError, ValueError):
-    """Two distributions registered the same name, or one did twice."""
+    """Two distributions registered the same name, or one did twice; with `first_counts`, the name is the first's."""
 
-    def __init__(self, kind: str, name: str, owners: tuple[str, str]) -> None:
+    def __init__(self, kind: str, name: str, owners: tuple[str, str], *, first_counts: bool = False) -> None:
         self.kind, self.name, self.owners = kind, name, owners
         first, second = owners
-        blocking = "" if kind in ("module", "command") else ", or block its plugin with AMPLIFIER_BLOCK_PLUGINS"
-        use = "the first is used" if kind == "plugin" else "neither is used"
+        is_of_both = kind in ("module", "command", "plugin")  # to block a plugin by its name blocks both
+        blocking = "" if is_of_both else ", or block its plugin with AMPLIFIER_BLOCK_PLUGINS"
+        use = "the first is used" if first_counts or kind == "plugin" else "neither is used"
         text = f"by both {first} and {second}; {use}. Uninstall one of them{blocking}"
         if first == second:
             text = f"twice by {first}, and is not used. Update or remove it{blocking}"

@@ -134,6 +134,8 @@ class Plugins:
         self.storages: Registry[StorageFactory] = self.registry_of("storage")
         self.runners: Registry[RunnerFactory] = self.registry_of("runner")
         self._owners: dict[str, str] = {}
+        self._named_so: dict[str, str] = {}
+        """The owners of the plugins to load, by name: what a plugin is named after, no other package may offer."""
         self._offers: dict[str, dict[str, list[str]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -202,6 +204,9 @@ class Plugins:
         def register(name: str, factory: object) -> None:
             if not isinstance(name, str) or not name or factory is None:
                 raise ValueError(f"register({name!r}, {factory!r}): give a name and a factory")
+            owner = self._named_so.get(name, row.owner)
+            if row.name != name and owner != row.owner:
+                raise NameTaken(registry.kind, name, (owner, row.owner), first_counts=True)
             registry.add(name, factory, row.owner)
             row.offers.append(name)
             self._offers.setdefault(row.name, {}).setdefault(registry.kind, []).append(name)
@@ -321,6 +326,7 @@ def load_plugins(
     entries = find_entry_points(hookspecs.GROUP)
     if not safe_mode:
         _report_unknown(environ, {entry.name for entry in entries})
+        plugins._named_so = {each.name: str(each.dist) for each in reversed(entries) if is_allowed(each.name, environ)}
     with LoadingMarks(None if safe_mode else marks) as loading:
         for entry in entries:
             row = PluginRow(entry.name, *entry.dist, entry.value)

@@ -89,7 +89,7 @@ def describe_unloaded(kind: str, name: str, plugins: Plugins) -> str:
 
 
 def check_refusals(bundle: Bundle) -> Iterator[Problem]:
-    """Yield each installed module that the user or the project keeps from being loaded, such as a disabled one.
+    """Yield each installed module without a function to mount it, or refused by the user or the project.
 
     It is an error where no session can be without it, else a warning.
     """
@@ -108,6 +108,9 @@ def _refused(named: Iterator[NamedModule]) -> Iterator[tuple[NamedModule, str]]:
         try:
             for entry in () if each.name in in_folders else find_entry_points(GROUP, each.name):
                 entry.check()
+                if entry.value == entry.module:
+                    told = f"module '{each.name}' of {entry.dist} cannot be mounted: its entry point names no function"
+                    yield each, f"{told}. Write '{entry.name} = \"{entry.module}:mount\"' into its pyproject.toml"
         except PluginRefused as refusal:
             yield each, str(refusal)
 

@@ -161,9 +161,8 @@ async def use_store(plugins: Plugins) -> AsyncIterator[SessionStore]:
 
     storage = storage_setting()
     name = _storage_name(storage)
-    for row in plugins.rows:
-        if row.name == name and row.status != "loaded":
-            raise StorageNotLoaded(row)
+    if name not in plugins.storages and (row := next((row for row in plugins.rows if row.name == name), None)):
+        raise StorageNotLoaded(row)
     store = open_store(plugins, storage)
     if not getattr(store, "reads_without_loop", False):
         await enter_loop()

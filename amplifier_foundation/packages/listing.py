@@ -62,12 +62,13 @@ def list_packages(marks: Path | None = None, *, safe_mode: bool = False) -> list
             elif group == GROUPS[0] and entry.name in accused:
                 row.status, row.error = "accused", "a process ended while it was loaded: it is tried in one of its own"
     listed.sort(key=lambda row: (row.name, row.group))
-    offered = (each for each in listed if each.group in GROUPS[1:3] and each.status == "installed")
+    kinds = dict(zip(GROUPS[:3], ("plugin", "module", "command"), strict=True))
+    offered = (each for each in listed if each.group in kinds and each.status == "installed")
     for first, second in pairwise(offered):
-        if (first.name, first.group) == (second.name, second.group):  # of two plugins, their load tells it
+        if (first.name, first.group) == (second.name, second.group):
             owners = f"{first.dist} {first.version}", f"{second.dist} {second.version}"
-            kind = "module" if first.group == GROUPS[1] else "command"
-            first.error = second.error = str(NameTaken(kind, first.name, owners))
+            second.error = str(NameTaken(kinds[first.group], first.name, owners))
+            first.error = first.error if first.group == GROUPS[0] else second.error  # of two plugins, the first is used
     return listed
 
 

@@ -168,6 +168,60 @@ def test_of_two_packages_with_one_command_neither_is_run_and_both_are_named(told
     assert [row["error"] for row in rows] == [taken, taken]
 
 
+RIVAL = """
+from amplifier_core.hookspecs import hookimpl
+
+@hookimpl
+def amplifier_register_storage(register):
+    register("storage-sqlite", dict)
+"""
+
+
+@pytest.mark.parametrize("name", ["storage-aa", "storage-zz"])  # loaded before it, and after it
+def test_a_storage_is_that_of_the_plugin_with_its_name_for_every_command(
+    name: str, told: Told, site: Site, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "bundle.md").write_text(
+        "---\nbundle: {name: a}\nproviders: [{module: provider-playbook, config: {otherwise: {say: hi}}}]\n---\n"
+    )
+    site.plugin("dist-rival", RIVAL, name=name)
+    code, _, err = told("run", "--trust", "hello")
+    taken = "storage 'storage-sqlite' is registered by both amplifier-storage-sqlite 0.1.0 and dist-rival 1.0; "
+    remedy = "the first is used. Uninstall one of them, or block its plugin with AMPLIFIER_BLOCK_PLUGINS"
+    assert (code, f"{taken}{remedy}" in err) == (exits.OK, True)
+    assert len(data_of(told, "session", "list")) == 1
+    monkeypatch.setenv("AMPLIFIER_BLOCK_PLUGINS", name)
+    code, _, err = told("run", "hello")
+    assert (code, "registered" in err) == (exits.OK, False)
+
+
+def test_of_two_plugins_of_one_name_every_command_uses_the_first_and_the_list_names_both(
+    told: Told, site: Site
+) -> None:
+    site.plugin("dist-rival", RIVAL, name="storage-sqlite")  # before the other one on the path
+    taken = "plugin 'storage-sqlite' is registered by both dist-rival 1.0 and amplifier-storage-sqlite 0.1.0; the first"
+    for command in ("session list", "up --once"):
+        err = told(*command.split())[2]
+        assert f"{taken} is used. Uninstall one of them\n" in err
+        assert "does not load" not in err
+    rows = [each for each in data_of(told, "plugin", "list")["plugins"] if each["name"] == "storage-sqlite"]
+    assert [each["error"] for each in rows] == ["", f"{taken} is used. Uninstall one of them"]
+
+
+def test_a_module_whose_entry_point_names_no_function_is_found_before_a_start(
+    told: Told, site: Site, project: Path
+) -> None:
+    site.install("dist-loop", {"amplifier.modules": {"loop-bad": "bad"}}, {"bad.py": MOUNT})
+    (project / "bundle.md").write_text(
+        "---\nbundle: {name: a}\nsession: {orchestrator: loop-bad}\nproviders: [{module: provider-playbook}]\n"
+        "background_sessions: [{name: b, instruction_template: go}]\n---\n"
+    )
+    said = "cannot be mounted: its entry point names no function. Write 'loop-bad = \"bad:mount\"' into its pyproject"
+    for command in ("bundle validate", "up --once --trust", "run --trust hello"):
+        code, _, err = told(*command.split())
+        assert (code, said in err) == (exits.USAGE, True), err
+
+
 # listing
 
 

@@ -88,8 +88,7 @@ MADE: list[tuple[AmplifierError, dict[str, Any], str]] = [
     (
         NameTaken("plugin", "same", ("one 1.0", "two 2.0")),
         {"kind": "plugin"},
-        "plugin 'same' is registered by both one 1.0 and two 2.0; the first is used. "
-        "Uninstall one of them, or block its plugin with AMPLIFIER_BLOCK_PLUGINS",
+        "plugin 'same' is registered by both one 1.0 and two 2.0; the first is used. Uninstall one of them",
     ),
     (
         NameTaken("trigger", "trigger-x", ("one 1.0", "one 1.0")),
