@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -42,8 +43,12 @@ def init(
     choice = choose_provider(provider, model)
     if force and path.is_file():
         back_up(path)
-        write_whole(path, starter(name, choice))
-        trust_written(path, [path])
+        with ExitStack() as undoing:
+            real = path.resolve()
+            undoing.callback(real.with_name(f"{real.name}.backup").replace, real)
+            write_whole(path, starter(name, choice))
+            trust_written(path, [path])
+            undoing.pop_all()
     else:
         path = write_new(folder, starter(name, choice), "replace a bundle.md with --force")
     if as_json:

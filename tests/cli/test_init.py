@@ -16,7 +16,7 @@ import pytest
 
 from amplifier_foundation.bundle.first_provider import choose_provider
 from amplifier_foundation.bundle.load import load_bundle_sync
-from amplifier_foundation.cli import exits
+from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.settings.keys import keep_key
 
 from .test_bundle import install_package
@@ -328,3 +328,19 @@ def test_a_damaged_file_of_keys_is_told_and_stops_nothing(amplifier: Run, home: 
     (home / "keys.json").write_text("{")
     done = told(amplifier("init"))
     assert "keys.json: is not JSON. Repair it, or remove it" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["init", "init --force", "bundle new"])
+def test_a_bundle_that_cannot_be_trusted_is_not_written(
+    command: str, project: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("AMPLIFIER_TRUST")
+    home.mkdir(mode=0o700, exist_ok=True)
+    (home / "trust").touch()
+    if command == "init --force":
+        (project / "bundle.md").write_text("of before")
+    assert invoke(command.split()) == exits.TRY_AGAIN
+    assert f"amplifier: {home / 'trust'}: is a file, where a folder is needed" in capsys.readouterr().err
+    assert [each.read_text() for each in project.iterdir()] == ["of before"] * (command == "init --force")
+    (home / "trust").unlink()
+    assert invoke(command.split()) == exits.OK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -44,7 +45,11 @@ def choose_name(folder: Path, name: str | None) -> str:
 
 
 def write_new(folder: Path, text: str, remedy: str) -> Path:
-    """Write a new `bundle.md` and return it. Raises `SessionConflict` with the `remedy` if the folder has a bundle."""
+    """Write a new `bundle.md`, trust and return it; nothing is left of one that cannot be trusted.
+
+    Raises `SessionConflict` with the `remedy` if the folder has a bundle, `click.UsageError` and the errors of
+    `trust_written`.
+    """
     from ...paths import BUNDLE_FILES, find_own_file
     from ...security.trust import trust_written
 
@@ -52,13 +57,17 @@ def write_new(folder: Path, text: str, remedy: str) -> Path:
     there = path if path.exists() else find_own_file(folder)
     if there is not None:
         raise SessionConflict(str(there), f"{there} exists and stays as it is; {remedy}")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+    with ExitStack() as undoing:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = path.open("x", encoding="utf-8")
+            undoing.callback(path.unlink)
+            with file:
+                file.write(text)
+        except OSError as error:
+            raise click.UsageError(f"{path} cannot be written: {error.strerror}") from error
         trust_written(path, [path])
-    except OSError as error:
-        raise click.UsageError(f"{path} cannot be written: {error.strerror}") from error
+        undoing.pop_all()
     return path
 
 
