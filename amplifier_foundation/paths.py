@@ -144,7 +144,7 @@ def require_own_files() -> None:
     if strange is not None and not is_mapped():
         why = f"belongs to {_user(found[strange])}, and what others put there is not obeyed"
         remove = "Remove it, as root if you may not, or set" if Path(strange).name in _REMOVABLE else "Set"
-        raise StoreUnavailable(strange, f"{why}. {remove} {_VARIABLE} to a folder of yours")
+        raise StoreUnavailable(strange, f"{why}. {remove} {_VARIABLE} to a folder of yours", needs_person=True)
     _own.add(home)
 
 
@@ -184,10 +184,9 @@ def unusable_error(path: Path, error: OSError) -> StoreUnavailable:
             if each.is_relative_to(home) and owner != user:
                 why = f"{'it' if each == path else each} belongs to {_user(owner)}"
                 told = f"cannot be used ({error.strerror}): {why}. {own_remedy(owner)}"
-                return StoreUnavailable(path, told, needs_person=path == home and error.errno != EROFS)
-    return StoreUnavailable(
-        path, f"cannot be used ({error.strerror}). Make it writable, or set {_VARIABLE} to a folder that is"
-    )
+                return StoreUnavailable(path, told, needs_person=is_closed(error))
+    told = f"cannot be used ({error.strerror}). Make it writable, or set {_VARIABLE} to a folder that is"
+    return StoreUnavailable(path, told, needs_person=is_closed(error))
 
 
 def own_remedy(owner: int = 0) -> str:

@@ -15,7 +15,7 @@ from ..documents.local_paths import is_remote, local_path
 from ..documents.positions import show_file
 from ..documents.problems import did_you_mean
 from ..documents.times import format_time
-from ..paths import data_home, make_private
+from ..paths import data_home, make_private, unusable_error
 from .load import load_bundle_sync
 from .names import NAME_RULE, is_bundle_name
 
@@ -207,7 +207,9 @@ class BundleRegistry:
             data: Any = json.loads(self._path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            raise BundleLoadError(str(unusable_error(self._path, error))) from error
+        except ValueError as error:
             file = show_file(self._path)
             raise BundleLoadError(f"{file}: cannot be read ({error}). Repair it, or remove it") from error
         entries = data.get("bundles") if isinstance(data, dict) else None

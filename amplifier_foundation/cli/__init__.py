@@ -17,10 +17,9 @@ import click
 
 from amplifier_core.errors import AmplifierError, NameTaken, PluginError, PluginRefused
 
-from ..cli import exits
+from ..cli import exits, streams
 from .advice import with_advice
 from .interrupting import end_now, interrupt
-from .streams import wait_for_readers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -132,7 +131,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command named by `args`; the error for an unknown name suggests the nearest."""
         try:
-            return super().resolve_command(ctx, args)
+            name, command, rest = super().resolve_command(ctx, args)
         except click.UsageError as error:
             if ctx.parent is None and (package := ELSEWHERE.get(args[0])) is not None:
                 raise click.UsageError(f"{error.message} Install it with: pip install {package}", ctx) from error
@@ -141,6 +140,10 @@ class LazyGroup(click.Group):
             close = get_close_matches(args[0], self.list_commands(ctx), n=1)
             hint = f" Did you mean '{close[0]}'?" if close else ""
             raise click.UsageError(error.message + hint, ctx) from error
+        if ctx.parent is None:
+            last = rest[0] if isinstance(command, click.Group) and rest else name
+            streams.goes_on = last not in exits.REPEATABLE
+        return name, command, rest
 
 
 def _shorten(sentence: str, room: int) -> str:
@@ -238,7 +241,7 @@ def main(args: Sequence[str] | None = None) -> None:
     signal.signal(signal.SIGINT, interrupt)
     if COMPLETE in os.environ:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - nothing may stand beside a line that is typed
-    wait_for_readers()
+    streams.wait_for_readers()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without a character shows `?`
     code = _write_out(invoke(args))
@@ -265,6 +268,9 @@ def invoke(args: Sequence[str] | None = None) -> int:
     try:
         outcome = cli.main(args=arguments, prog_name="amplifier", standalone_mode=False)
     except click.ClickException as error:
+        if (cause := error.__cause__) is not None and (remedy := exits.find_remedy(cause)):
+            _say(f"{error.format_message()}. {remedy}")
+            return exits.exit_code(cause)
         error.show(shown := io.StringIO())
         if isinstance(error, click.NoSuchOption) and any(error.option_name in each.opts for each in cli.params):
             shown.write(f"It stands before the command: amplifier {error.option_name} {arguments[0]}\n")
@@ -288,55 +294,51 @@ def invoke(args: Sequence[str] | None = None) -> int:
 
 def _report(error: Exception, arguments: Sequence[str]) -> int:
     """Print the error at the end of a command, and return the exit code."""
-    if isinstance(error, FileNotFoundError) and _has_lost_folder():
+    problem: BaseException = error
+    while isinstance(problem, BaseExceptionGroup) and len(problem.exceptions) == 1:  # of a task beside others
+        problem = problem.exceptions[0]
+    if problem is streams.unread or (problem is streams.lost and "--debug" not in arguments):
+        return exits.OK  # `_write_out` tells it
+    if isinstance(problem, FileNotFoundError) and _has_lost_folder():
         _say("the current folder was deleted or moved. Change to another one: cd")
         return exits.NOT_FOUND
     if "--debug" in arguments:
         import traceback
 
         _print_error("".join(traceback.format_exception(error)))
-    elif (limit := exits.explain_limit(error)) is not None:
-        _say(limit)
-    elif (denied := exits.find_denied(error)) is not None:
-        _say(str(denied))
-    elif isinstance(error, AmplifierError):
-        _say(with_advice(error))
-    elif exits.is_of_provider(error):
+    elif (told := exits.explain_system(problem)) is not None:
+        _say(told)
+    elif isinstance(problem, AmplifierError):
+        _say(with_advice(problem))
+    elif exits.is_of_provider(problem):
         from ..sessions.failures import describe_with_login
 
-        _say(describe_with_login(error))
-    elif (full := exits.find_full_disk(error)) is not None:
-        if full.filename is None and (code := _write_out(exits.OK)) != exits.OK:
-            return code
-        what = full.filename or "the output or a file"
-        _say(f"{what} cannot be written ({full.strerror}). Free some space and try again")
+        _say(describe_with_login(problem))
     else:
         from ..documents.safe_text import plain_line
         from ..sessions.failures import describe_failure
 
-        _say(f"{plain_line(describe_failure(error))} (use --debug to see the traceback)")
-    return exits.exit_code(error)
+        _say(f"{plain_line(describe_failure(problem))} (use --debug to see the traceback)")
+    return exits.exit_code(problem)
 
 
 def _write_out(code: int) -> int:
-    """Write what waits for both streams and return the exit code; a full disk is told, not by the interpreter's end."""
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except ValueError:
-        pass  # a tool has closed it
-    except OSError as error:
-        _discard(sys.stdout)
-        if not isinstance(error, BrokenPipeError):
-            _say(f"the output cannot be written ({error.strerror})")
-            code = exits.TRY_AGAIN
-    try:
-        if sys.stderr is not None:
-            sys.stderr.flush()
-    except (OSError, ValueError):
-        with suppress(ValueError):
-            _discard(sys.stderr)
-    return code
+    """Write what waits for both streams, tell what is lost, and return the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):  # ValueError: a tool has closed it
+            with suppress(ValueError):
+                _discard(stream)
+    if (lost := streams.lost) is None:
+        return code
+    if code == exits.OK and not streams.goes_on:
+        _say(f"the output cannot be written ({lost.strerror}). {exits.find_remedy(lost) or 'Try again'}")
+        return exits.TRY_AGAIN
+    done = "it is done, but " if code == exits.OK else ""
+    _say(f"{done}a part of the output could not be written ({lost.strerror})")
+    return code or exits.UNREPORTED
 
 
 def _discard(stream: TextIO) -> None:

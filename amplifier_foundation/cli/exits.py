@@ -19,6 +19,7 @@ USAGE = 4
 NOT_FOUND = 5
 CONFLICT = 6
 BUDGET = 7
+UNREPORTED = 74
 TRY_AGAIN = 75
 INTERRUPTED = 130
 TERMINATED = 143
@@ -32,10 +33,24 @@ MEANINGS: dict[int, str] = {
     NOT_FOUND: "not found",
     CONFLICT: "conflict",
     BUDGET: "budget spent",
+    UNREPORTED: "done, but the output could not be written: not to be repeated",
     TRY_AGAIN: "try again (disk full, locked, provider out)",
     INTERRUPTED: "interrupted (SIGINT)",
     TERMINATED: "terminated (SIGTERM)",
 }
+
+REPEATABLE = frozenset(
+    (
+        *("acp", "check", "completion", "cost", "dashboard", "dead", "diff", "docs", "doctor", "explain", "export"),
+        *("get", "graph", "info", "list", "logs", "models", "ps", "schema", "search", "serve", "show", "simulate"),
+        *("status", "test", "tree", "validate", "watch", "why"),
+    )
+)
+"""The last words of the commands that may be repeated: they change nothing, and serve nobody without their output.
+
+One of them ends with `TRY_AGAIN` when its output cannot be written. Any other one does its work all the same, and ends
+with `UNREPORTED` if that is all that went wrong.
+"""
 
 _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
     (errors.StoreUnavailable, TRY_AGAIN),
@@ -63,15 +78,14 @@ _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
 
 
 _WAITING_FOR_TRUST = (("trust", "NotTrusted"), ("session_mark", "WithinSession"))
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def exit_code(error: BaseException) -> int:
     """Return the exit code of a command that fails with `error`."""
-    if (denied := find_denied(error)) is not None:
-        return exit_code(denied)
-    if find_full_disk(error) is not None or explain_limit(error) is not None:
+    if find_full(error) is not None or any(explain_limit(each) for each in (error, error.__cause__) if each):
         return TRY_AGAIN
-    if isinstance(error, errors.StoreUnavailable) and error.needs_person:
+    if find_closed(error) is not None or (isinstance(error, errors.StoreUnavailable) and error.needs_person):
         return USAGE
     if is_of_provider(error):
         from ..sessions.failures import find_provider_error
@@ -87,20 +101,44 @@ def exit_code(error: BaseException) -> int:
     return next((code for kind, code in _BY_ERROR if isinstance(error, kind)), FAILED)
 
 
-def find_full_disk(error: BaseException) -> OSError | None:
-    """Return the error, or its cause, that says that there was no room to write something."""
+def find_full(error: BaseException) -> OSError | None:
+    """Return the error for lack of room to write something: this one, or its cause."""
     both = (error, error.__cause__)
-    return next((one for one in both if isinstance(one, OSError) and one.errno in (errno.ENOSPC, errno.EDQUOT)), None)
+    return next((one for one in both if isinstance(one, OSError) and one.errno in _FULL), None)
 
 
-def find_denied(error: BaseException) -> errors.StoreUnavailable | None:
-    """Return the error to tell for one that says that the data folder, or a file in it, is closed to this user."""
-    if not isinstance(error, OSError) or not is_closed(error) or isinstance(error, errors.AmplifierError):
+def find_closed(error: BaseException) -> OSError | None:
+    """Return the error for a file closed to this user: this one, or the cause of one of the store."""
+    both = (error, error.__cause__ if isinstance(error, errors.StoreError) else None)
+    return next((one for one in both if isinstance(one, OSError) and is_closed(one) and _file_of(one)), None)
+
+
+def _file_of(error: OSError) -> str:
+    return "" if not error.filename or isinstance(error.filename, int) else os.fsdecode(error.filename)
+
+
+def explain_system(error: BaseException) -> str | None:
+    """Return the text for a refusal of the system, with its remedy; None for another error."""
+    if (limit := explain_limit(error)) is not None:
+        return limit
+    if not isinstance(error, OSError) or isinstance(error, errors.AmplifierError) or not (remedy := find_remedy(error)):
         return None
-    if not error.filename or isinstance(error.filename, int):  # a descriptor has no path
-        return None
-    path = Path(os.fsdecode(error.filename))
-    return unusable_error(path, error) if path.is_relative_to(data_home()) else None
+    if find_closed(error) is None:
+        return f"{_file_of(error) or 'a file'} cannot be written ({error.strerror}). {remedy}"
+    if (path := Path(_file_of(error))).is_relative_to(data_home()):
+        return str(unusable_error(path, error))
+    return f"{path} cannot be used ({error.strerror}). {remedy}"
+
+
+def find_remedy(error: BaseException) -> str:
+    """Return the remedy for a full disk, or for a file closed to this user; an empty text for another error."""
+    if not isinstance(error, OSError):
+        return ""
+    if error.errno == errno.EFBIG:
+        return "Raise the limit of the size of files: ulimit -f"
+    if error.errno in _FULL:
+        return "Free some space and try again"
+    return "Make it readable and writable, or choose another place" if find_closed(error) is not None else ""
 
 
 def explain_limit(error: BaseException) -> str | None:

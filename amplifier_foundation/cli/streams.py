@@ -18,6 +18,13 @@ _replaced: list[TextIO] = []
 
 _find_pipe: Callable[[int], UnreadPipe | None] = lambda _: None  # noqa: E731 - `leave_out_unread` sets another one
 
+goes_on = False
+"""Whether the command does its work to the end although its output cannot be written: else its error ends it."""
+lost: OSError | None = None
+"""The error of the last write whose text is missing although the stream has a reader."""
+unread: ConnectionError | None = None
+"""The error of the last write to a stream whose reader is gone."""
+
 
 class WaitingFile(io.FileIO):
     """A file that waits for room also where the other side of a pipe has set `O_NONBLOCK`.
@@ -26,26 +33,46 @@ class WaitingFile(io.FileIO):
     """
 
     def write(self, data: Any, /) -> int:
-        """Write some bytes at least; return their number, with those that wait or are left out. Raises `OSError`."""
-        if (pipe := _find_pipe(self.fileno())) is not None:
-            pipe.write(self.fileno(), bytes(data))
+        """Write some bytes at least; return their number, with those in wait or left out.
+
+        Raises `OSError`; while a command `goes_on`, only `ConnectionError`: all else leaves the bytes out.
+        """
+        try:
+            return self.write_some(data)
+        except ConnectionError:
+            raise
+        except OSError:
+            if not goes_on:
+                raise
             return len(data)
-        while (written := super().write(data)) is None:  # so it says that there is no room
-            select.select((), (self,), ())
+
+    def write_some(self, data: Any, /) -> int:
+        """Write as `write`, and raise each `OSError`."""
+        global lost, unread
+        try:
+            if (pipe := _find_pipe(self.fileno())) is not None:
+                pipe.write(self.fileno(), bytes(data))
+                return len(data)
+            while (written := super().write(data)) is None:  # so it says that there is no room
+                select.select((), (self,), ())
+        except ConnectionError as error:
+            unread = error
+            raise
+        except OSError as error:
+            lost = error
+            raise
         return written
 
 
 class WholeFile(WaitingFile):
     """A file that writes all, for a stream without a buffer."""
 
-    write_some = WaitingFile.write
-
     def write(self, data: Any, /) -> int:
-        """Write all; return the number of bytes. Raises `OSError`."""
+        """Write all; return the number of bytes. Raises as for some."""
         view = memoryview(data).cast("B")
         written = 0
         while written < len(view):
-            written += self.write_some(view[written:])
+            written += super().write(view[written:])
         return written
 
 

@@ -208,8 +208,9 @@ def replace_file(path: Path, data: bytes, mode: int, *, is_durable: bool = True)
 
     Raises `OSError` with a file name.
     """
-    descriptor, new = mkstemp(dir=path.parent, prefix=".new-")
+    new = ""
     try:
+        descriptor, new = mkstemp(dir=path.parent, prefix=".new-")
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
@@ -218,8 +219,8 @@ def replace_file(path: Path, data: bytes, mode: int, *, is_durable: bool = True)
                 os.fsync(descriptor)
         Path(new).replace(path)
     except BaseException as error:
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # a write knows its descriptor alone
+        if isinstance(error, OSError):
+            error.filename = str(path)  # a write knows its descriptor alone, and nobody knows the name of the new file
         with suppress(OSError):
             Path(new).unlink()
         raise

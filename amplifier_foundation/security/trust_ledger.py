@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_core.errors import AmplifierError
 
-from ..paths import data_home, is_mapped, make_private
+from ..paths import data_home, is_mapped, make_private, unusable_error
 from .trust_files import Seen, find_code, owner_of, read_seen, read_stamp
 
 if TYPE_CHECKING:
@@ -39,8 +39,9 @@ logger = logging.getLogger(__name__)
 class TrustUnreadable(AmplifierError, ValueError):
     """The file of trusted bundles is damaged, or of another user; nothing counts as trusted."""
 
-    def __init__(self, file: Path, cause: str) -> None:
-        super().__init__(f"{file}: {cause}. Repair it, or remove it and trust your bundles again with: amplifier trust")
+    def __init__(self, file: Path, cause: str | OSError) -> None:
+        damaged = f"{file}: {cause}. Repair it, or remove it and trust your bundles again with: amplifier trust"
+        super().__init__(damaged if isinstance(cause, str) else str(unusable_error(file, cause)))
 
 
 class Entry(NamedTuple):
@@ -168,7 +169,7 @@ class Ledger:
         except (FileNotFoundError, NotADirectoryError):
             return {"trusted": {}}
         except OSError as error:
-            raise TrustUnreadable(self.file, f"cannot be read ({error.strerror})") from None
+            raise TrustUnreadable(self.file, error) from None
         except (ValueError, RecursionError) as error:
             if isinstance(error, TrustUnreadable):
                 raise

@@ -18,7 +18,7 @@ from amplifier_core.errors import AmplifierError
 from amplifier_core.utils.secrets import hide_secret
 
 from ..documents.files import locked_folder, write_whole
-from ..paths import data_home, make_private
+from ..paths import data_home, make_private, unusable_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,12 +59,13 @@ class KeyRefused(AmplifierError, ValueError):
 
 
 class KeysUnreadable(AmplifierError, ValueError):
-    """The file of kept keys is damaged."""
+    """The file of kept keys is damaged, or closed to this user."""
 
     lacks_key = True
 
-    def __init__(self, file: Path, cause: str) -> None:
-        super().__init__(f"{file}: {cause}. Repair it, or remove it and keep the keys again: amplifier auth login")
+    def __init__(self, file: Path, cause: str | OSError) -> None:
+        damaged = f"{file}: {cause}. Repair it, or remove it and keep the keys again: amplifier auth login"
+        super().__init__(damaged if isinstance(cause, str) else str(unusable_error(file, cause)))
 
 
 def keys_file() -> Path:
@@ -166,7 +167,7 @@ def _read() -> dict[str, dict[str, Any]]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
-        raise KeysUnreadable(file, f"cannot be read ({error.strerror})") from None
+        raise KeysUnreadable(file, error) from None
     except ValueError:
         raise KeysUnreadable(file, "is not JSON") from None
     keys = data.get("keys") if isinstance(data, dict) else None

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from amplifier_core import errors
-from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.cli import cli, exits, invoke
 from tests import forks
 
 pytestmark = [pytest.mark.usefixtures("home", "project"), pytest.mark.slow]
@@ -170,7 +170,7 @@ def test_a_read_only_data_folder() -> None:
     finally:
         (folder / "locked").chmod(0o700)
         shutil.rmtree(folder)
-    assert done.returncode == exits.TRY_AGAIN, done.stderr
+    assert done.returncode == exits.USAGE, done.stderr
     told = (
         f"amplifier: {folder}/locked/home: cannot be used (Permission denied). Make it writable, or set AMPLIFIER_HOME"
     )
@@ -340,16 +340,82 @@ def test_a_current_folder_that_is_gone_is_told(command: list[str], tmp_path: Pat
     assert (ran.returncode, ran.stderr) == (exits.NOT_FOUND, told)
 
 
+NO_ROOM = "output cannot be written (No space left on device). Free some space and try again"
+DONE = "it is done, but a part of the output could not be written (No space left on device)"
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
-@pytest.mark.parametrize("command", ["session list --json", "--version", "up --once"])
-def test_an_output_without_room_is_one_line(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("command", "code", "told"),
+    [
+        ("session list --json", exits.TRY_AGAIN, f"the {NO_ROOM}"),
+        ("--version", exits.TRY_AGAIN, f"the {NO_ROOM}"),
+        ("dashboard --port 0", exits.TRY_AGAIN, f"the {NO_ROOM}"),
+        ("up --once", exits.UNREPORTED, DONE),
+    ],
+)
+def test_an_output_without_room_is_one_line(
+    command: str, code: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     write(session_section("  - name: a\n"))
     with open("/dev/full", "w") as full:  # noqa: PTH123 - the file must not be made
         program = [sys.executable, "-m", "amplifier_foundation", *command.split()]
         ran = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    told = "amplifier: the output cannot be written (No space left on device)\n"
-    assert (ran.returncode, ran.stderr[-len(told) :]) == (exits.TRY_AGAIN, told)
+    assert (ran.returncode, ran.stderr.splitlines()[-1]) == (code, f"amplifier: {told}")
+
+
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (1024, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+from amplifier_foundation.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("docs command", "the output cannot be written (File too large). Raise the limit of the size of files: "),
+        ("ps", "amplifier.db: this process may write no larger file; what was acknowledged is kept. Raise the limit: "),
+    ],
+)
+def test_a_limit_of_the_size_of_files_is_told_with_its_remedy(command: str, told: str, tmp_path: Path) -> None:
+    with (tmp_path / "out").open("w") as out:
+        program = [sys.executable, "-B", "-c", LIMITED, *command.split()]
+        ran = subprocess.run(program, stdout=out, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ran.returncode, told in ran.stderr) == (exits.TRY_AGAIN, True), ran.stderr
+
+
+def test_one_cause_has_one_code_and_its_remedy() -> None:
+    full, closed = OSError(errno.ENOSPC, "No space left on device"), OSError(errno.EROFS, "Read-only file system", "x")
+    for error, code, remedy in (
+        (full, exits.TRY_AGAIN, "a file cannot be written (No space left on device). Free some space and try again"),
+        (closed, exits.USAGE, "x cannot be used (Read-only file system). Make it readable and writable, or choose "),
+    ):
+        wrapped = errors.StoreUnavailable("/x", "cannot be used")
+        wrapped.__cause__ = error
+        assert (exits.exit_code(error), exits.exit_code(wrapped)) == (code, code)
+        assert (exits.explain_system(error) or "").startswith(remedy)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+def test_a_file_without_room_is_no_mistake_of_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    write(session_section("  - name: a\n"))
+    code, err = refused(capsys, "bundle", "schema", "-o", "/dev/full")
+    told = "amplifier: /dev/full cannot be written: No space left on device. Free some space and try again\n"
+    assert (code, err) == (exits.TRY_AGAIN, told)
+
+
+def test_an_error_of_a_task_beside_others_is_told_as_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(**_: Any) -> None:
+        error = OSError(errno.EMFILE, "Too many open files")
+        raise ExceptionGroup("tasks", [ExceptionGroup("more", [error])])
+
+    monkeypatch.setattr(cli, "callback", fail)
+    assert refused(capsys, "ps") == (exits.TRY_AGAIN, "amplifier: Too many open files. Raise the limit: ulimit -n\n")
 
 
 @pytest.mark.parametrize("command", [["run"], ["run", "read"], ["run", b"hi \xff"]])
@@ -420,6 +486,7 @@ def test_a_limit_of_the_system_is_told_with_its_remedy(arguments: Sequence[str])
 def test_every_exit_code_has_its_meaning_and_every_error_its_code() -> None:
     codes: dict[str, Any] = {name: value for name, value in vars(exits).items() if name.isupper() and name[0] != "_"}
     codes.pop("MEANINGS")
+    codes.pop("REPEATABLE")
     assert sorted(codes.values()) == sorted(exits.MEANINGS)
     assert exits.exit_code(errors.StoreUnavailable("/x", "full")) == exits.TRY_AGAIN
     assert exits.exit_code(errors.SessionNotFound("x")) == exits.NOT_FOUND
@@ -438,4 +505,4 @@ def test_the_empty_id_of_a_variable_that_is_not_set_is_no_new_session(capsys: py
 
 def test_a_descriptor_that_is_closed_to_this_user_is_no_file_of_the_data_folder() -> None:
     error = PermissionError(errno.EACCES, os.strerror(errno.EACCES), 3)
-    assert (exits.find_denied(error), exits.exit_code(error)) == (None, exits.FAILED)
+    assert (exits.find_closed(error), exits.exit_code(error)) == (None, exits.FAILED)

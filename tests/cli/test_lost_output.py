@@ -8,11 +8,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import click
 import pytest
 
-from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.cli import cli, exits, invoke
 from tests import forks
 
 BUNDLE = """---
@@ -137,17 +138,67 @@ def test_a_list_that_nobody_reads_to_its_end_is_no_failure(
     assert amplifier("session", *command.split(), out=unread, err=subprocess.DEVNULL) == exits.OK
 
 
+def test_a_server_beside_tasks_that_nobody_reads_is_no_failure(unread: int, tmp_path: Path) -> None:
+    with (tmp_path / "told").open("w+", encoding="utf-8") as told:
+        assert amplifier("dashboard", "--port", "0", out=unread, err=told) == exits.OK
+        told.seek(0)
+        assert told.read() == ""
+
+
+DONE = "it is done, but a part of the output could not be written (No space left on device)"
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
 @pytest.mark.parametrize("option", ["--jsonl", "--json"])
-def test_a_turn_whose_output_has_no_room_does_its_work_and_ends_with_75(
+def test_a_turn_whose_output_has_no_room_does_its_work_and_says_so(
     option: str, project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with open("/dev/full", "w") as full, (tmp_path / "told").open("w+", encoding="utf-8") as told:  # noqa: PTH123 - the file must not be made
-        assert amplifier("run", option, "once", out=full, err=told) == exits.TRY_AGAIN
+        assert amplifier("run", option, "once", out=full, err=told) == exits.UNREPORTED
         told.seek(0)
-        assert "amplifier: a part of the output is missing (No space left on device)\n" in told.read()
+        assert f"amplifier: {DONE}\n" in told.read()
     assert (project / "ended-once").exists()
     assert read_last(capsys)["status"] == "completed"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+@pytest.mark.parametrize("streams", ["stdout", "both"])
+def test_a_change_whose_report_has_no_room_is_made_whole_and_not_to_be_repeated(
+    streams: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for prompt in ("one", "two", "three"):
+        assert invoke(["run", prompt]) == exits.OK
+    with open("/dev/full", "w") as full, (tmp_path / "told").open("w+", encoding="utf-8") as told:  # noqa: PTH123 - the file must not be made
+        err = told if streams == "stdout" else full
+        for command in ("session prune --keep 1 --yes", "session fork last"):
+            assert amplifier(*command.split(), out=full, err=err) == exits.UNREPORTED
+        told.seek(0)
+        text = told.read()
+    assert text.count(f"amplifier: {DONE}\n") == (2 if streams == "stdout" else 0)
+    capsys.readouterr()
+    assert invoke(["session", "list", "--json"]) == exits.OK
+    listed = json.loads(capsys.readouterr().out)["data"]
+    assert [each["parent_id"] is not None for each in listed] == [True, False]
+
+
+def test_the_commands_that_may_be_repeated_are_those_that_only_read() -> None:
+    found: dict[str, set[bool]] = {}
+
+    def look(command: click.Command, name: str) -> None:
+        if isinstance(command, click.Group):
+            for each in command.list_commands(click.Context(command)):
+                look(cast("click.Command", command.get_command(click.Context(command), each)), each)
+            return
+        function: Any = command.callback
+        names = set()
+        while function is not None:
+            names.add(function.__code__.co_qualname)
+            function = getattr(function, "__wrapped__", None)
+        found.setdefault(name, set()).add("run_reading.<locals>.run" in names)
+
+    look(cli, "amplifier")
+    assert found.keys() >= exits.REPEATABLE
+    assert {name for name, reads in found.items() if True in reads} <= exits.REPEATABLE
 
 
 def test_lines_go_on_when_there_is_room_again_and_each_is_whole(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_lock_of_another_user_is_told_with_its_owner(command: str, background:
     assert done.stderr.count("\n") == 1
     assert f"uid {OTHER}" in done.stderr
     assert "Set AMPLIFIER_HOME to a folder of yours" in done.stderr
-    assert done.returncode == exits.TRY_AGAIN
+    assert done.returncode == exits.USAGE
 
 
 @pytest.mark.parametrize("command", ["run hi", "up --once", "session list"])
@@ -70,6 +70,21 @@ def test_a_data_folder_of_another_user_is_told_once_and_no_plugin_is_blamed(
     [line] = done.stderr.splitlines()[-1:]
     assert line.startswith(f"amplifier: {home}: cannot be used (Permission denied): it belongs to ")
     assert "plugin" not in done.stderr
+    assert done.returncode == exits.USAGE
+
+
+@pytest.mark.parametrize(
+    ("command", "name"), [("auth list", "keys.json"), ("untrust", "trust.json"), ("bundle list", "registry.json")]
+)
+def test_nobody_is_told_to_repair_a_file_in_a_data_folder_of_another_user(
+    command: str, name: str, background: Path, home: Path
+) -> None:
+    make_private(home)
+    os.chown(home, OTHER, OTHER)
+    done = as_user(*command.split())
+    told = done.stderr.splitlines()[-1]
+    assert told.startswith(f"amplifier: {home / name}: cannot be used (Permission denied): {home} belongs to ")
+    assert told.endswith("Set AMPLIFIER_HOME to a folder of yours")
     assert done.returncode == exits.USAGE
 
 
@@ -107,7 +122,7 @@ def test_what_another_user_put_into_the_data_folder_is_not_obeyed(
         [line] = done.stderr.splitlines()[-1:]
         assert line.startswith(f"amplifier: {planted}: belongs to ")
         assert line.endswith("Remove it, as root if you may not, or set AMPLIFIER_HOME to a folder of yours")
-        assert (done.returncode, done.stdout) == (exits.TRY_AGAIN, "")
+        assert (done.returncode, done.stdout) == (exits.USAGE, "")
     assert "is not obeyed" in as_user("doctor", "--json").stdout
     assert planted.stat().st_uid == OTHER
 
@@ -159,7 +174,7 @@ def test_nobody_is_told_to_remove_a_store_of_another_user(mode: int, home: Path)
     done = as_user("config", "get", "max_subprocess", privileges=SERVED)
     assert done.stderr.startswith(f"amplifier: {home}/amplifier.db: belongs to ")
     assert done.stderr.endswith("is not obeyed. Set AMPLIFIER_HOME to a folder of yours\n")
-    assert done.returncode == exits.TRY_AGAIN
+    assert done.returncode == exits.USAGE
 
 
 @pytest.mark.parametrize("command", [("export", "last"), ("tree", "--format", "html")])
@@ -224,7 +239,7 @@ def test_a_data_folder_below_a_closed_folder_is_an_error_of_its_own(
     done = as_user(*command.split())
     said = done.stdout if command == "doctor" else done.stderr
     assert "cannot be used (Permission denied). Make it writable, or set AMPLIFIER_HOME" in " ".join(said.split())
-    assert done.returncode == (exits.FAILED if command == "doctor" else exits.TRY_AGAIN)
+    assert done.returncode == (exits.FAILED if command == "doctor" else exits.USAGE)
 
 
 def test_a_process_of_another_user_is_not_taken_for_ended(home: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .terminal import tell
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -13,18 +11,16 @@ if TYPE_CHECKING:
 
 
 class SteadyView:
-    """Shows a turn as another view does, and remembers what went wrong instead of raising it.
+    """Shows a turn as another view does, whatever goes wrong.
 
-    A disk may be full for seconds: the rest is shown when there is room. A reader that has ended does not come back:
-    `stop` is called once.
+    A disk may be full for seconds: the rest is shown when there is room, and the end of the program tells the loss.
+    A reader that has ended does not come back: `stop` is called once.
     """
 
     def __init__(self, view: View) -> None:
         self.stop: Callable[[], None] = lambda: None
         self.is_read = True
         """Whether the output has a reader, as far as is known."""
-        self.problem: OSError | None = None
-        """Why a part of the output is missing that has a reader."""
         self._view = view
 
     def begin(self, session_id: str) -> None:
@@ -50,7 +46,5 @@ class SteadyView:
             if self.is_read:
                 self.is_read = False
                 self.stop()
-        except OSError as error:
-            if self.problem is None:
-                self.problem = error
-                tell(f"amplifier: the output cannot be written ({error.strerror}); the turn goes on", fg="yellow")
+        except OSError:  # the end of the program tells it
+            pass

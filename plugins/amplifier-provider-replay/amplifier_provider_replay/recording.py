@@ -80,7 +80,7 @@ class Recorder:
             path = self._folder / f"{number:03}-{session_id}.jsonl"
             append_line(path, header)
         except OSError as error:
-            raise RecordingError(self._folder, f"it cannot be written: {error.strerror}") from None
+            raise RecordingError(self._folder, f"it cannot be written: {error.strerror}") from error
         return path
 
     def _find_file(self, session_id: str, *, is_needed: bool) -> Path | None:

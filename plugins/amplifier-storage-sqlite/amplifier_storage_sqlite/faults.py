@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import sqlite3
 from contextlib import contextmanager
 from json import JSONDecodeError
@@ -29,6 +30,7 @@ SHARED_MEMORY = 32 * 1024
 """Bytes of the file beside a log."""
 _PERMISSIONS = "Check that you may write the file and its folder"
 _FULL = "the disk is full; what was acknowledged is kept. Free some space and try again"
+_TOO_LARGE = "this process may write no larger file; what was acknowledged is kept. Raise the limit: ulimit -f"
 _EXHAUSTED = f"cannot be opened: {NO_DESCRIPTOR}"
 _LOCKED = "is locked by another process. Try again when that one has finished"
 _NO_FUNCTION = ("unknown function", "no such function")
@@ -93,9 +95,12 @@ def store_error(path: Path, error: Exception) -> Exception:
     if isinstance(error, OSError) and not isinstance(error, StoreError):
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return StoreUnavailable(path, _FULL)
+        if error.errno == errno.EFBIG:
+            return StoreUnavailable(path, _TOO_LARGE)
         if error.errno in EXHAUSTED:
             return StoreUnavailable(path, _EXHAUSTED)
-        return StoreUnavailable(path, f"cannot be opened ({error.strerror or error}). {_PERMISSIONS}")
+        told = f"cannot be opened ({error.strerror or error}). {_PERMISSIONS}"
+        return StoreUnavailable(path, told, needs_person=error.errno in (errno.EACCES, errno.EPERM, errno.EROFS))
     return error
 
 
@@ -143,11 +148,17 @@ def _from_sqlite(path: Path, error: sqlite3.Error) -> StoreError:
     if code == sqlite3.SQLITE_IOERR and _has_no_room(path):
         return StoreUnavailable(path, _FULL)
     if code == sqlite3.SQLITE_IOERR:
+        most = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        files = [each for each in (path, path.with_name(f"{path.name}-wal")) if each.exists()]
+        largest = max((each.stat().st_size for each in files), default=0)
+        if most != resource.RLIM_INFINITY and most < largest + SHARED_MEMORY:
+            return StoreUnavailable(path, _TOO_LARGE)
         return StoreUnavailable(path, f"cannot be read or written ({error}). Check the disk that it is on")
     if code == sqlite3.SQLITE_CANTOPEN and lacks_descriptors():
         return StoreUnavailable(path, _EXHAUSTED)
     if str(error).startswith(_NO_FUNCTION):
         return StoreUnavailable(path, f"has an index or a column of another program ({error}). {_DROP}")
     if code in _UNAVAILABLE:
-        return StoreUnavailable(path, _UNAVAILABLE[code])
+        text = _UNAVAILABLE[code]
+        return StoreUnavailable(path, text, needs_person=text.endswith(_PERMISSIONS))
     return StoreUnavailable(path, f"SQLite failed: {error}")
