@@ -54,6 +54,8 @@ class Launch(NamedTuple):
     environment: dict[str, str]
     descriptors: tuple[int, ...] = ()
     """What the process inherits; the starter closes them afterwards."""
+    goes_on: bool = False
+    """Whether its processes go on when the starter is killed."""
 
 
 class Sandbox(Protocol):

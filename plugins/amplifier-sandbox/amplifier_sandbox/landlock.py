@@ -90,7 +90,7 @@ class Landlock:
         }
         argv = [*PYTHON, "-I", "-S", __file__, json.dumps(orders)]
         own = {"HOME": run.scratch, "GIT_CONFIG_NOSYSTEM": "1"}  # git stops at a file that it may not read
-        return Launch(argv, {**make_environment(run), **own})
+        return Launch(argv, {**make_environment(run), **own}, goes_on=not run.supervised)
 
 
 def main(orders: dict[str, object]) -> None:

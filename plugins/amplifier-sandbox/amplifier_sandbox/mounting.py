@@ -3,11 +3,12 @@
 This is also a program: `python -I -S -c SOURCE ORDERS` becomes bubblewrap, and leaves a helper beside it. Bubblewrap
 resolves the paths of its mounts when it mounts them, while a program in another sandbox may replace a folder of the
 working folder by a link; so it gets none of those paths. When its other mounts are there, it waits for the helper. That
-enters its namespaces, opens each guarded file part by part, and mounts what it has opened on itself. The numbers are
-those of <asm-generic/unistd.h>, <linux/mount.h> and <linux/sched.h>. It imports little: it starts before each command.
+enters its namespaces, opens each guarded file part by part, and mounts what it has opened on itself. It stays until the
+sandbox ends with bubblewrap by itself. The numbers are those of <asm-generic/unistd.h>, <linux/mount.h> and
+<linux/sched.h>. It imports little: it starts before each command.
 """
 
-# ruff: noqa: PTH110, PTH116, PTH123, SIM105
+# ruff: noqa: PTH116, PTH123, SIM105
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ import marshal
 import os
 import struct
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ _LOCAL, _STREAM, _CLOSED_BY_EXEC, _OF_WRITES = 1, 1, 0o2000000, 1
 _IGNORED_BY_PYTHON, _KILL, _END = (13, 25), 9, 15  # SIGPIPE, SIGXFSZ
 _AT_END_OF_PARENT = 1
 _FOLDER, _LINK = 0o4, 0o12
+_PAUSES = (0.0005, 0.05)
+"""Seconds between two looks at the first process of a sandbox: at first, and at most."""
 _OWN = "/.sandbox"
 """A folder of the sandbox: an empty file and folder, and two files to wait for each other."""
 
@@ -50,7 +54,7 @@ def main(orders: int) -> None:
     except OSError as error:
         sys.exit(_explain(error))
     said, saying = os.pipe()
-    waiting, _gate = os.pipe()  # closed by the end of the helper
+    waiting, gate = os.pipe()  # closed by the helper, or by its end
     ready = (ctypes.c_int * 2)()
     _call(libc.socketpair(_LOCAL, _STREAM | _CLOSED_BY_EXEC, 0, ready))
     libc.shutdown(ready[0], _OF_WRITES)
@@ -58,12 +62,21 @@ def main(orders: int) -> None:
     if os.fork() == 0:
         for each in inherited:
             os.close(each)
-        _signal.signal(_END, lambda *_: _give_up(said))
+        begun: list[int] = []
+        _signal.signal(_END, lambda *_: _give_up(own_pid, said, begun))
         libc.prctl(_AT_END_OF_PARENT, _END)
         if os.getppid() != own_pid:
             os._exit(1)
         os.read(ready[0], 1)  # the end: bubblewrap has closed the other side
-        _help(libc, given, folder, os.read(said, 1 << 16).decode())
+        begun.append(_find_pid(os.read(said, 1 << 16).decode()))
+        status = _help(libc, given, folder, begun[0])
+        before = _read_filters(status)
+        os.closerange(0, 3)  # the output of the command ends with the command
+        os.close(gate)
+        _await_filter(own_pid, status, before)
+        if os.getppid() != own_pid:
+            _give_up(own_pid, said, begun)
+        os._exit(0)
     for each in inherited:
         os.set_inheritable(each, True)
     own = ("--dir", f"{_OWN}/none", "--file", str(ready[1]), f"{_OWN}/empty", "--file", str(waiting), f"{_OWN}/gate")
@@ -75,10 +88,13 @@ def main(orders: int) -> None:
     os.execv(given["bwrap"], [given["bwrap"], "--args", str(listed), "--", *given["program"]])
 
 
-def _help(libc: ctypes.CDLL, given: dict[str, Any], folder: tuple[int, int], said: str) -> None:
-    """Guard the files in the namespaces of bubblewrap, and end; it is killed where that cannot be done."""
-    pid = _find_pid(said)
+def _help(libc: ctypes.CDLL, given: dict[str, Any], folder: tuple[int, int], pid: int) -> int:
+    """Guard the files in the namespaces of bubblewrap; it is killed where that cannot be done.
+
+    Return a descriptor of the status of `pid`, the first process in there.
+    """
     try:
+        status = os.open(f"/proc/{pid}/status", os.O_RDONLY)
         spaces = [(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY), flag) for name, flag in _SPACES]
     except (FileNotFoundError, ProcessLookupError):
         os._exit(1)  # bubblewrap has ended, and said why
@@ -90,7 +106,26 @@ def _help(libc: ctypes.CDLL, given: dict[str, Any], folder: tuple[int, int], sai
         _guard(libc, given, folder)
     except OSError as error:
         _refuse(pid, error)
-    os._exit(0)
+    return status
+
+
+def _await_filter(parent: int, status: int, before: bytes) -> None:
+    """Wait until the first process of a sandbox is filtered, or the own `parent` has ended.
+
+    It asks for its end with bubblewrap just before the filter: bubblewrap may have been killed by then.
+    """
+    pause, longest = _PAUSES
+    while _read_filters(status) == before and os.getppid() == parent:
+        time.sleep(pause)
+        pause = min(2 * pause, longest)
+
+
+def _read_filters(status: int) -> bytes:
+    """Return the number of filters of system calls in the status of a process; empty when it is gone."""
+    try:
+        return os.pread(status, 1 << 14, 0).partition(b"Seccomp_filters:")[2].partition(b"\n")[0]
+    except ProcessLookupError:
+        return b""
 
 
 def _refuse(pid: int, error: OSError) -> NoReturn:
@@ -99,12 +134,19 @@ def _refuse(pid: int, error: OSError) -> NoReturn:
     os._exit(1)
 
 
-def _give_up(said: int) -> NoReturn:
-    """End when bubblewrap has been killed, and what it has begun with it: that would wait for ever."""
+def _give_up(parent: int, said: int, begun: list[int]) -> NoReturn:
+    """End when bubblewrap, the own `parent`, has been killed, and what it has begun with it: that would go on for ever.
+
+    Until bubblewrap tells of it, that is in its group, which is killed where it has one of its own.
+    """
     os.set_blocking(said, False)
     try:
-        os.kill(_find_pid(os.read(said, 1 << 16).decode()) or os.getpid(), _KILL)
-    except OSError:  # it has told nothing, or what it began is gone
+        told = begun[0] if begun else _find_pid(os.read(said, 1 << 16).decode())
+    except BlockingIOError:
+        told = 0
+    try:
+        os.kill(told or (-parent if os.getpgrp() == parent else os.getpid()), _KILL)
+    except ProcessLookupError:
         pass
     os._exit(1)
 
@@ -122,8 +164,13 @@ def find_starter() -> tuple[int, str, int]:
 
 def _is_orphan(starter: int, *place: str | int) -> bool:
     """Return whether the process that starts this is gone: a signal at its end is asked for too late then."""
-    is_here = find_starter()[1:] == place
-    return is_here and os.getppid() != starter and not os.path.exists(f"/proc/{starter}")
+    if os.getppid() == starter or find_starter()[1:] != place:
+        return False
+    try:
+        with open(f"/proc/{starter}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] in "ZX"  # nobody has waited for it yet
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def _guard(libc: ctypes.CDLL, given: dict[str, Any], folder: tuple[int, int]) -> None:

@@ -39,7 +39,7 @@ class Seatbelt:
     def launch(self, run: Run) -> Launch:
         """Return the process that runs a program."""
         argv = [_PROGRAM, "-p", make_profile(run), *run.argv]
-        return Launch(argv, {**make_environment(run), "HOME": run.scratch})
+        return Launch(argv, {**make_environment(run), "HOME": run.scratch}, goes_on=True)
 
 
 def make_profile(run: Run) -> str:

@@ -24,4 +24,4 @@ class Unconfined:
 
     def launch(self, run: Run) -> Launch:
         """Return the process that runs a program; its environment is by the same list as in a sandbox."""
-        return Launch([*run.argv], dict(make_environment(run)))
+        return Launch([*run.argv], dict(make_environment(run)), goes_on=True)

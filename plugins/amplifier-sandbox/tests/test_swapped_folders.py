@@ -243,6 +243,43 @@ def test_the_helper_ends_with_its_bubblewrap(work: Path, home: Path) -> None:
         os.kill(begun, signal.SIGKILL)
 
 
+def test_a_sandbox_that_begins_ends_with_its_bubblewrap(work: Path, home: Path) -> None:
+    require("bwrap")
+    shell = [find_bash(), "-c", "echo >began; sleep 3600"]
+    launch = BUBBLEWRAP.launch(Run(shell, str(work), str(work), guarded=find_guarded(str(work))))
+    (waiting, going), (said, saying) = os.pipe(), os.pipe()
+    guard = f"""def _guard(*given):
+    os.write({saying}, b".")
+    os.read({waiting}, 1)
+    _do_guard(*given)
+    os.write({saying}, b".")
+
+
+def _do_guard("""
+    argv = [each.replace("def _guard(", guard) for each in launch.argv]
+    inherited = (*launch.descriptors, waiting, saying)
+    process = subprocess.Popen(argv, env=launch.environment, pass_fds=inherited, stdin=subprocess.DEVNULL)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    os.read(said, 1)
+    helper, begun = map(int, children.read_text().split())
+    os.kill(begun, signal.SIGSTOP)  # it has not yet asked for a signal at the end of bubblewrap
+    os.write(going, b".")
+    os.read(said, 1)
+    process.kill()
+    process.wait()
+    while is_running(helper):
+        pass
+    with suppress(ProcessLookupError):
+        os.kill(begun, signal.SIGCONT)
+    while is_running(begun) and not (work / "began").exists():
+        pass
+    for descriptor in (*inherited, going, said):
+        os.close(descriptor)
+    with suppress(ProcessLookupError):
+        os.kill(begun, signal.SIGKILL)
+    assert not (work / "began").exists()
+
+
 def is_running(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"

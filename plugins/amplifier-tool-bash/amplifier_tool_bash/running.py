@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from amplifier_sandbox.contracts import find_bash
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
@@ -19,6 +21,17 @@ if TYPE_CHECKING:
 _PIECE = 65_536
 _LAST_OUTPUT = 1.0
 """Seconds for output that is left when a command has ended: a process outside of its group may hold the pipe."""
+_HELD = """
+exec 8<&0 </dev/null 9>&2 2>/dev/null
+trap : HUP INT QUIT USR1 USR2 ALRM TERM
+(trap '' HUP INT QUIT USR1 USR2 ALRM TERM; read -r -u 8; kill -KILL 0) >/dev/null 9>&- &
+"$@" 8<&- 2>&9 9>&-
+code=$?
+kill -KILL $!
+wait $!
+exit $code
+"""
+"""Runs a command in bash, and kills its whole group at the end of stdin; signals are left to the command."""
 
 
 class Command:
@@ -31,12 +44,14 @@ class Command:
         pipe: asyncio.ReadTransport,
         output: Output,
         hear: Callable[[str], Awaitable[None]] | None,
+        holding: int,
     ) -> None:
         self._process = process
         self._stream = stream
         self._pipe = pipe
         self._output = output
         self._hear = hear
+        self._holding = holding
 
     @classmethod
     async def start(
@@ -44,8 +59,12 @@ class Command:
     ) -> Command:
         """Start a process in a session of its own; `hear` is told the text of its output as it comes.
 
-        The process ends with the thread of the event loop, in a sandbox that can do that.
+        The process ends with this one, however that ends: the kernel closes the pipe `holding` then.
         """
+        argv = launch.argv
+        if launch.goes_on:
+            argv = [find_bash(), "--noprofile", "--norc", "-c", _HELD, "bash", *argv]
+        held, holding = os.pipe()
         incoming, outgoing = os.pipe()
         stream = asyncio.StreamReader(limit=_PIECE)
         pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -53,8 +72,8 @@ class Command:
         )
         try:
             process = await asyncio.create_subprocess_exec(
-                *launch.argv,
-                stdin=asyncio.subprocess.DEVNULL,
+                *argv,
+                stdin=held if launch.goes_on else asyncio.subprocess.DEVNULL,
                 stdout=outgoing,
                 stderr=asyncio.subprocess.STDOUT,
                 env=launch.environment,
@@ -64,11 +83,12 @@ class Command:
             )
         except BaseException:
             pipe.close()
+            os.close(holding)
             raise
         finally:
-            for descriptor in (outgoing, *launch.descriptors):
+            for descriptor in (held, outgoing, *launch.descriptors):
                 os.close(descriptor)
-        return cls(process, stream, pipe, output, hear)
+        return cls(process, stream, pipe, output, hear, holding)
 
     @property
     def code(self) -> int:
@@ -97,6 +117,7 @@ class Command:
                 reading.cancel()
         finally:
             self._pipe.close()
+            os.close(self._holding)
         return in_time
 
     async def _stop(self, grace: float) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from amplifier_core import ModuleCoordinator
+from amplifier_sandbox.choosing import NoSandbox, find_sandbox
 from amplifier_tool_bash.client_terminal import TERMINAL, TERMINALS
 from amplifier_tool_bash.output import Output
 from amplifier_tool_bash.tools import OUTPUT
@@ -75,6 +78,40 @@ async def test_a_command_that_takes_too_long_is_asked_to_end_and_what_it_said_st
         "type": "TimeoutError",
     }
     await until_gone("4711.1")
+
+
+PROGRAM = """
+import asyncio, sys
+from amplifier_sandbox.choosing import find_sandbox
+from amplifier_sandbox.contracts import Run
+from amplifier_tool_bash.output import Output
+from amplifier_tool_bash.running import Command
+kind, mark, folder = sys.argv[1:]
+
+async def main():
+    shell = ["/bin/bash", "-c", f"trap '' TERM; sleep {mark} & sleep {mark}; echo"]
+    launch = find_sandbox(kind).launch(Run(shell, folder, folder, scratch=folder))
+    command = await Command.start(launch, folder, Output(1000))
+    print(flush=True)
+    await command.finish(None, 1)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("kind", "mark"), [("bubblewrap", "4715.1"), ("landlock", "4715.2"), ("off", "4715.3")])
+@pytest.mark.parametrize("count", [0, 2])
+async def test_a_command_ends_with_a_program_that_is_killed(kind: str, mark: str, count: int, work: Path) -> None:
+    with suppress(NoSandbox):
+        find_sandbox(kind)
+        argv = [sys.executable, "-c", PROGRAM, kind, f"{mark}{count}", str(work)]
+        program = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
+        assert program.stdout is not None
+        await program.stdout.readline()
+        await until_there(f"{mark}{count}", count)
+        program.kill()
+        await program.wait()
+        await until_gone(f"{mark}{count}")
 
 
 async def test_a_command_that_does_not_end_when_asked_is_killed(bash: Any) -> None:

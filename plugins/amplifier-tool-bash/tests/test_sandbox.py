@@ -152,6 +152,24 @@ async def test_without_a_sandbox_a_commands_processes_end_too(mount_tools: Any, 
     assert (late.output["status"], late.output["exit_code"]) == ("timed out", 137)
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "output"),
+    [
+        ("cat; wait; echo one; echo two >&2; exit 3", 3, "one\ntwo\n"),
+        ("kill -TERM 0", 143, ""),
+        ("trap 'echo told; exit' USR1; kill -USR1 0", 0, "told\n"),
+        ("kill -SEGV $$", 139, ""),
+    ],
+)
+async def test_without_a_sandbox_a_command_has_its_own_end(
+    mount_tools: Any, work: Path, command: str, code: int, output: str
+) -> None:
+    coordinator = await mount_tools(sandbox="off")
+    guard(coordinator, work, {"allow": ["bash-unsandboxed"]})
+    result = await coordinator.get("tools", "bash").execute({"command": command})
+    assert result.output == {"output": output, "exit_code": code, "status": "ended"}
+
+
 async def test_the_folder_of_the_home_is_no_working_folder(
     mount_tools: Any, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
