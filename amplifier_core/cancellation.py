@@ -244,13 +244,17 @@ def count_cancellations() -> int:
 
 
 def _is_raised_by_module(error: BaseException) -> bool:
-    """Return whether an interrupt comes from a `raise` of a module, and from no signal.
+    """Return whether an interrupt comes from a `raise` of a module, and from no signal."""
+    return error.__traceback__ is not None and not _is_at_signal(error) and _ends_in_raise(error)
+
+
+def _ends_in_raise(error: BaseException) -> bool:
+    """Return whether an interrupt comes from a `raise` outside of Python itself, which passes interrupts on so.
 
     Handlers in C, such as Python's own for Ctrl-C, and debuggers leave no frame: they end a module at any instruction.
-    Code of Python itself passes interrupts on with `raise`.
     """
     trace = error.__traceback__
-    if trace is None or _is_at_signal(error):
+    if trace is None:
         return False
     while trace.tb_next is not None:
         trace = trace.tb_next
@@ -261,14 +265,29 @@ def _is_raised_by_module(error: BaseException) -> bool:
 
 
 def _is_at_signal(error: BaseException) -> bool:
-    """Return whether a signal handler has raised an error, or a module has in place of the handler's.
+    """Return whether a signal handler has raised an exit or an interrupt, or a module has in place of such a one.
+
+    Other errors may be between the two.
+    """
+    handlers = [_code_of(signal.getsignal(each)) for each in signal.valid_signals()]
+    at: BaseException | None = error
+    seen: set[int] = set()
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        if isinstance(at, KeyboardInterrupt | SystemExit) and _is_raised_in(at, handlers):
+            return True
+        if at is not error and isinstance(at, KeyboardInterrupt) and not _ends_in_raise(at):
+            return True
+        at = at.__context__
+    return False
+
+
+def _is_raised_in(error: BaseException, handlers: list[CodeType | None]) -> bool:
+    """Return whether a signal handler has raised an error.
 
     Python calls it with the frame that it interrupts; a handler that has dropped this one is known by its code.
     """
-    if error.__context__ is not None and ends_program(error.__context__):
-        return True
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    handlers = [_code_of(signal.getsignal(each)) for each in signal.valid_signals()]
     if any(frame.f_code in handlers for frame in frames):
         return True
     for interrupted, called in pairwise(frames):

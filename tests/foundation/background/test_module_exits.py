@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 from amplifier_core import Plugins, hookimpl
 from amplifier_core.cancellation import as_failure
+from amplifier_core.errors import PluginError
 
 from .bench import FedTrigger
 from .test_faults import Faulty
@@ -308,3 +311,48 @@ async def test_a_lookout_goes_on_after_a_store_that_does(
 
 def test_a_cancellation_without_an_event_loop_is_the_modules_own() -> None:
     assert "raised CancelledError" in str(as_failure(asyncio.CancelledError()))
+
+
+def replace(begin: Callable[[], object], error: BaseException) -> Callable[[], object]:
+    """Return a call that raises an error in place of another one."""
+
+    def fail() -> None:
+        try:
+            begin()
+        except BaseException:
+            raise error from None
+
+    return fail
+
+
+@pytest.mark.parametrize("between", [(), (RuntimeError,), (RuntimeError, ValueError)])
+@pytest.mark.parametrize("is_pressed", [True, False])
+def test_an_exit_in_place_of_a_signals_interrupt_is_the_programs(
+    between: tuple[type[Exception], ...], is_pressed: bool
+) -> None:
+    def press(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def begin() -> None:
+        if is_pressed:
+            signal.raise_signal(signal.SIGUSR1)
+        raise SystemExit(2)
+
+    before = signal.signal(signal.SIGUSR1, press)
+    failing: Callable[[], object] = begin
+    for kind in between:
+        failing = replace(failing, kind())
+    try:
+        with pytest.raises(SystemExit) as caught:
+            replace(failing, SystemExit(1))()
+        assert (as_failure(caught.value) is caught.value) is is_pressed
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_the_exits_of_a_module_may_follow_each_other_in_any_number() -> None:
+    exit = SystemExit(1)
+    for _ in range(2 * sys.getrecursionlimit()):
+        following = SystemExit(1)
+        following.__context__, exit = exit, following
+    assert isinstance(as_failure(exit), PluginError)
