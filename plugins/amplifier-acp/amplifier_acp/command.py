@@ -27,4 +27,4 @@ def acp(ctx: click.Context, bundle_path: str | None, login: str | None) -> None:
 
     from .serving import serve
 
-    serve(partial(plugins_of, ctx), bundle_path)
+    ctx.exit(serve(partial(plugins_of, ctx), bundle_path))

@@ -7,6 +7,8 @@ import signal
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
+from amplifier_foundation.cli import exits
+
 from .agent import METHODS, NOTIFICATIONS
 from .handshake import Handshake
 from .peer import Peer
@@ -24,10 +26,10 @@ SOON = 0.02
 """Seconds from the answer to `initialize` to the start of everything else, which the next request needs."""
 
 
-def serve(load_plugins: Callable[[], Plugins], bundle: str | None) -> None:
-    """Serve the editor; `bundle` is that of new sessions."""
+def serve(load_plugins: Callable[[], Plugins], bundle: str | None) -> int:
+    """Serve the editor, and return the exit code; `bundle` is that of new sessions."""
     reading, writing = take_stdio()
-    asyncio.run(Serving(load_plugins, bundle).run(reading, writing))
+    return asyncio.run(Serving(load_plugins, bundle).run(reading, writing))
 
 
 class Serving:
@@ -43,16 +45,27 @@ class Serving:
         requests |= {"initialize": self._initialize, "authenticate": self._handshake.authenticate}
         self.peer = Peer(requests, {name: self._later(METHODS[name]) for name in NOTIFICATIONS})
 
-    async def run(self, reading: int, writing: int) -> None:
-        """Serve until the editor closes its end, or a signal asks for the end; then end all sessions."""
+    async def run(self, reading: int, writing: int) -> int:
+        """Serve until the editor closes its end, or a signal asks for the end; then end all sessions.
+
+        Return the exit code.
+        """
         ended = asyncio.Event()
+        codes = [exits.OK]
+
+        def end(code: int) -> None:
+            codes.append(code)
+            ended.set()
+
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             with suppress(NotImplementedError, RuntimeError):
-                loop.add_signal_handler(number, ended.set)
+                code = exits.INTERRUPTED if number == signal.SIGINT else exits.TERMINATED
+                loop.add_signal_handler(number, end, code)
         async with self._stack:
             await self.peer.serve(reading, writing, ended.wait())
         self.peer.close()
+        return codes[-1]
 
     def _later(self, attribute: str) -> Handler:
         """Return a handler that waits for the agent."""

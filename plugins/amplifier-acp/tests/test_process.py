@@ -269,8 +269,18 @@ def test_an_editor_that_stops_reading_holds_up_nothing_but_itself(editors: Any, 
 # how it ends
 
 
-@pytest.mark.parametrize("way", ["eof", signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_an_end_in_the_middle_of_a_prompt_leaves_a_session_that_goes_on(editors: Any, make: Any, way: Any) -> None:
+@pytest.mark.parametrize(
+    ("way", "code"),
+    [
+        ("eof", exits.OK),
+        (signal.SIGTERM, exits.TERMINATED),
+        (signal.SIGINT, exits.INTERRUPTED),
+        (signal.SIGHUP, exits.TERMINATED),
+    ],
+)
+def test_an_end_in_the_middle_of_a_prompt_leaves_a_session_that_goes_on(
+    editors: Any, make: Any, way: Any, code: int
+) -> None:
     slow = make(SLOW)
     editor = editors.start()
     session = editor.new(slow)
@@ -279,7 +289,8 @@ def test_an_end_in_the_middle_of_a_prompt_leaves_a_session_that_goes_on(editors:
     editor.until_running(session)
     if way != "eof":
         editor.process.send_signal(way)
-    assert editor.close() == 0
+        assert editor.process.wait(60) == code
+    assert editor.close() == code
     assert "Traceback" not in editor.complaints()
     assert statuses(editors, slow) == {session: "cancelled"}  # the other one has no message
     again = editors.start()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pty
 import re
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -27,6 +29,7 @@ from amplifier_core.storage import DurableStore
 from amplifier_foundation import load_bundle, open_inbox
 from amplifier_foundation.background.up import run_background
 from amplifier_foundation.bundle.model import Bundle
+from amplifier_foundation.cli import exits
 from amplifier_tool_mcp.serving.calls import Calls
 from amplifier_tool_mcp.serving.offers import NameTaken, make_offers
 from amplifier_tool_mcp.serving.server import make_server
@@ -322,11 +325,38 @@ async def test_a_cancelled_call_ends_no_other_one_of_the_program(served: dict[st
         assert (await client.call_tool("ask_helper", {"prompt": "hello"})).content[0].text == "You said: hello"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_program(served: dict[str, str], number: signal.Signals) -> None:
+ENDS = [(signal.SIGTERM, exits.TERMINATED), (signal.SIGHUP, exits.TERMINATED), (signal.SIGINT, exits.INTERRUPTED)]
+
+
+@pytest.mark.parametrize(("number", "code"), ENDS)
+def test_a_signal_ends_the_program(served: dict[str, str], number: signal.Signals, code: int) -> None:
     with listening(served) as (process, _, _):
         process.send_signal(number)
-        assert process.wait(PATIENCE) == 0
+        assert process.wait(PATIENCE) == code
+
+
+@pytest.mark.parametrize(("number", "code"), ENDS)
+def test_a_signal_ends_the_program_also_while_it_waits_for_a_line(
+    served: dict[str, str], number: signal.Signals, code: int
+) -> None:
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    begin = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
+    person, terminal = pty.openpty()
+    attributes = termios.tcgetattr(terminal)
+    attributes[3] &= ~termios.ICANON  # a line may be longer than a terminal takes
+    termios.tcsetattr(terminal, termios.TCSANOW, attributes)
+    process = subprocess.Popen(program(), env=served, stdin=terminal, stdout=subprocess.PIPE, text=True)
+    os.close(terminal)
+    try:
+        os.write(person, f"{json.dumps(begin)}\n".encode())
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["id"] == 1
+        process.send_signal(number)
+        assert process.wait(PATIENCE) == code
+    finally:
+        process.kill()
+        process.communicate()
+        os.close(person)
 
 
 def test_the_end_of_its_stdin_ends_the_program(served: dict[str, str]) -> None:

@@ -43,7 +43,7 @@ TOKEN = "AMPLIFIER_MCP_TOKEN"
 )
 @click.pass_context
 @run_in_loop
-async def serve(ctx: click.Context, paths: tuple[str, ...], port: int | None) -> None:
+async def serve(ctx: click.Context, paths: tuple[str, ...], port: int | None) -> int:
     """Offer bundles and background sessions to other agents, as the tools of an MCP server.
 
     A program such as an editor starts this command, and calls a tool for each bundle (ask_NAME) and for each of its
@@ -66,11 +66,12 @@ async def serve(ctx: click.Context, paths: tuple[str, ...], port: int | None) ->
         ) as calls:
             server = make_server(offers, calls)
             if port is None:
-                await serve_stdio(server)
-                return
+                return await serve_stdio(server)
             token, place = _read_token()
             try:
-                await serve_http(server, port, token, lambda url: tell(f"Serving on {url} with the token in {place}"))
+                return await serve_http(
+                    server, port, token, lambda url: tell(f"Serving on {url} with the token in {place}")
+                )
             except OSError as error:
                 raise PortTaken(port, error) from error
 

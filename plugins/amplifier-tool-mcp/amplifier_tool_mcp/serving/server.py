@@ -22,10 +22,12 @@ from pydantic import ValidationError
 
 from amplifier_core.errors import AmplifierError
 from amplifier_core.utils.secrets import redact_text
+from amplifier_foundation.cli import exits
 from amplifier_foundation.sessions.failures import describe_failure
 
 from ..stdio import read_message
 from ..streams import ChangedStream
+from .lines import read_stdin
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -100,12 +102,13 @@ def _make_result(text: str, facts: Mapping[str, Any] | None = None, *, failed: b
     return types.CallToolResult(content=content, structured_content=structured, is_error=failed)
 
 
-async def serve_stdio(server: Server[Any]) -> None:
-    """Serve the caller at stdin and stdout until it closes them, or a signal asks for the end.
+async def serve_stdio(server: Server[Any]) -> int:
+    """Serve the caller at stdin and stdout until it closes them, or a signal asks for the end; return the exit code.
 
     A line that is no message is answered with an error, with the id that it has, unless it is a broken answer.
     """
-    async with _end_on_signal(), stdio_server() as (reading, writing):
+    lines: Any = read_stdin()  # the SDK needs no more of a file
+    async with _end_on_signal() as codes, stdio_server(lines) as (reading, writing):
 
         async def repair(item: Any) -> Any:
             found = _repair(item) if isinstance(item, ValidationError) else item
@@ -116,6 +119,7 @@ async def serve_stdio(server: Server[Any]) -> None:
             return None
 
         await server.run(ChangedStream(reading, repair), writing, server.create_initialization_options())
+    return codes[0]
 
 
 def _repair(error: ValidationError) -> SessionMessage | types.JSONRPCError | None:
@@ -146,23 +150,30 @@ def _repair(error: ValidationError) -> SessionMessage | types.JSONRPCError | Non
 
 
 @asynccontextmanager
-async def _end_on_signal(end: Callable[[], None] | None = None) -> AsyncIterator[None]:
-    """Call `end` when a signal asks for the end of the program while the block runs; None: cancel the block."""
+async def _end_on_signal(end: Callable[[], None] | None = None) -> AsyncIterator[list[int]]:
+    """Call `end` when a signal asks for the end of the program while the block runs; None: cancel the block.
+
+    The first of the yielded codes is the exit code of the program.
+    """
+    codes = [exits.OK]
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
 
         async def wait() -> None:
-            async for _ in signals:
+            async for number in signals:
+                codes[0] = exits.INTERRUPTED if number == signal.SIGINT else exits.TERMINATED
                 (end or group.cancel_scope.cancel)()
                 return
 
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
-            yield
+            yield codes
             group.cancel_scope.cancel()
 
 
-async def serve_http(server: Server[Any], port: int, token: str, announce: Callable[[str], None]) -> None:
-    """Serve on 127.0.0.1 until a signal asks for the end; `announce` gets the address once it listens.
+async def serve_http(server: Server[Any], port: int, token: str, announce: Callable[[str], None]) -> int:
+    """Serve on 127.0.0.1 until a signal asks for the end, and return the exit code.
+
+    `announce` gets the address once it listens.
 
     A request needs `Authorization: Bearer TOKEN`, and the Host, and the Origin if there is one, of this machine. Raises
     `OSError` for a port that is taken.
@@ -173,9 +184,10 @@ async def serve_http(server: Server[Any], port: int, token: str, announce: Calla
     )
     http = _HttpServer(config)
     listening = socket.create_server(("127.0.0.1", port))
-    async with _end_on_signal(http.stop):
+    async with _end_on_signal(http.stop) as codes:
         announce(f"http://127.0.0.1:{listening.getsockname()[1]}/mcp")
         await http.serve(sockets=[listening])
+    return codes[0]
 
 
 class _HttpServer(uvicorn.Server):
