@@ -19,7 +19,7 @@ from .streams import say_now
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Coroutine, Generator
+    from collections.abc import Callable, Coroutine, Generator, Sequence
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -59,12 +59,21 @@ def run_async(work: Coroutine[Any, Any, Result]) -> Result:
     Raises its errors, `PluginError` where code of a plugin or tool has ended its loop or its task, and
     `KeyboardInterrupt` where Ctrl-C has.
     """
+    presses: list[int] = []
+    whole = run_to_end(work, presses.append)
+    try:
+        return _run_loop(whole, presses)
+    finally:
+        for each in (whole, work):  # Ctrl-C may come before they begin
+            each.close()
+
+
+def _run_loop(whole: Coroutine[Any, Any, Result], presses: Sequence[int]) -> Result:
     import asyncio
 
-    presses: list[int] = []
     with interrupts_to_loop():
         try:
-            return asyncio.run(run_to_end(work, presses.append))
+            return asyncio.run(whole)
         except asyncio.CancelledError as error:
             if presses:  # `asyncio.run` raises this itself, unless the work has cancelled its task as well
                 raise KeyboardInterrupt from error

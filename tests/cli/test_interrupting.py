@@ -28,6 +28,13 @@ async def give_up():
     except asyncio.CancelledError:
         asyncio.current_task().cancel()
         raise
+
+def press_before():
+    make = asyncio.events.new_event_loop
+    def press_and_make():
+        {PRESSED}
+        return make()
+    asyncio.events.new_event_loop = press_and_make
 """
 RUN = "program.import_module('.loops', 'amplifier_foundation.cli').run_async"
 PROGRAM = """
@@ -52,8 +59,9 @@ program.main([])
         (PRESSED, exits.OK, ("raised\n", "")),
         (f"{RUN}(run())", exits.OK, ("raised\n", "")),
         (f"{RUN}(give_up())", exits.OK, ("raised\n", "")),
+        (f"press_before(); {RUN}(run())", exits.OK, ("raised\n", "")),
     ],
-    ids=["in an import", "elsewhere", "in a loop", "in work that cancels its task, too"],
+    ids=["in an import", "elsewhere", "in a loop", "in work that cancels its task, too", "before a loop"],
 )
 def test_ctrl_c_ends_the_process_in_an_import_and_is_raised_elsewhere(
     work: str, code: int, said: tuple[str, str], tmp_path: Path
