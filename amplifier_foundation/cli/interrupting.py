@@ -26,22 +26,19 @@ LAST_LOOK = 0.05
 """Seconds for a turn that is due: the looks and the loop may wake at the same moment."""
 
 
-class CutCall(KeyboardInterrupt):
-    """Ctrl-C cuts the call of a tool that blocks: the call has failed, and its turn is cancelled as by any Ctrl-C."""
-
-    cuts_call = True
-
-
-def interrupt(number: int, frame: object, error: type[KeyboardInterrupt] = KeyboardInterrupt) -> None:
-    """Raise an `error`; within an import, end the process at once.
+def interrupt(number: int, frame: object, *, cuts_call: bool = False) -> None:
+    """Raise `KeyboardInterrupt`; within an import, end the process at once.
 
     An import that is interrupted may keep its lock, and another thread that imports would hold up the end for ever.
+    With `cuts_call`, the call of a blocking tool has failed, and its turn is cancelled as by any Ctrl-C.
     """
     while isinstance(frame, FrameType):
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             os.write(2, b"amplifier: interrupted\n")
             os._exit(exits.INTERRUPTED)
         frame = frame.f_back
+    error = KeyboardInterrupt(*(["Ctrl-C has ended the call"] if cuts_call else []))
+    error.cuts_call = cuts_call  # type: ignore[attr-defined]  # loops look for it
     raise error
 
 

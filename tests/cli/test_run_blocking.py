@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -144,6 +145,21 @@ def press(process: subprocess.Popen[str], pattern: str) -> str:
     return line
 
 
+def test_a_second_termination_ends_a_run_that_is_blocked(
+    hanging: Callable[[str], None], run: Callable[..., subprocess.Popen[str]]
+) -> None:
+    hanging("tool")
+    process = run("go")
+    assert process.stderr is not None
+    while process.stderr.readline() != "begun\n":
+        pass
+    while process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        select.select([process.stderr], [], [], 0.1)  # until it says something
+    assert process.returncode == exits.TERMINATED
+    assert "terminated while the turn goes on; continue with: amplifier run --resume" in process.stderr.read()
+
+
 @pytest.mark.parametrize("where", PLACES)
 def test_what_blocks_a_run_is_named_at_the_first_press_and_ends_at_a_later_one(
     where: str, hanging: Callable[[str], None], run: Callable[..., subprocess.Popen[str]]
@@ -175,6 +191,9 @@ def test_what_blocks_a_run_is_named_at_the_first_press_and_ends_at_a_later_one(
     assert "stopping after this step" not in err
     if where != "mount":
         assert status_of_session() == {"tool": "cancelled", "end": "completed"}.get(where, "interrupted")
+    if where == "tool":
+        shown = forks.run(["session", "show", "last", "--json"]).stdout
+        assert "Error: KeyboardInterrupt: Ctrl-C has ended the call" in shown
     if where in SHOWN:
         assert json.loads(out)["data"]["status"] == SHOWN[where]
 

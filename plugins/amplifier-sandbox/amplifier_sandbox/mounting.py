@@ -135,9 +135,9 @@ def _refuse(pid: int, error: OSError) -> NoReturn:
 
 
 def _give_up(parent: int, said: int, begun: list[int]) -> NoReturn:
-    """End when bubblewrap, the own `parent`, has been killed, and what it has begun with it: that would go on for ever.
+    """End when bubblewrap, the own `parent`, has been killed, and the sandbox with it: that would go on for ever.
 
-    Until bubblewrap tells of it, that is in its group, which is killed where it has one of its own.
+    Until bubblewrap tells of its first process, its group is killed, where others have no part in it.
     """
     os.set_blocking(said, False)
     try:

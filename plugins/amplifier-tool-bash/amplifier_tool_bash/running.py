@@ -59,7 +59,7 @@ class Command:
     ) -> Command:
         """Start a process in a session of its own; `hear` is told the text of its output as it comes.
 
-        The process ends with this one, however that ends: the kernel closes the pipe `holding` then.
+        The process ends with this one in any case: the kernel closes the pipe `holding` then.
         """
         argv = launch.argv
         if launch.goes_on:
