@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
+from .contracts import Contract
+
 if TYPE_CHECKING:
     from .coordinator import ModuleCoordinator
     from .models import HookResult
@@ -14,7 +16,7 @@ class ApprovalTimeoutError(Exception):
 
 
 @runtime_checkable
-class ApprovalSystem(Protocol):
+class ApprovalSystem(Protocol, metaclass=Contract):
     """Puts questions to the user.
 
     After a newline, a prompt about a tool call has what the call would change, where its tool says so (`previews`). A
@@ -36,7 +38,7 @@ class ApprovalSystem(Protocol):
 
 
 @runtime_checkable
-class DeferredApprovals(ApprovalSystem, Protocol):
+class DeferredApprovals(ApprovalSystem, Protocol, metaclass=Contract):
     """Puts questions about tool calls aside, to be answered when the session has ended."""
 
     async def answer_call(self, coordinator: ModuleCoordinator, question: HookResult) -> HookResult:

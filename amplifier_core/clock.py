@@ -6,12 +6,14 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from .contracts import Contract
+
 if TYPE_CHECKING:
     import asyncio
 
 
 @runtime_checkable
-class Clock(Protocol):
+class Clock(Protocol, metaclass=Contract):
     """Tells the time and waits. Tests move the time of `amplifier_core.testing.VirtualClock`."""
 
     def now(self) -> datetime:

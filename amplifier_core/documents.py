@@ -15,6 +15,7 @@ from dataclasses import field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
+from .contracts import Contract
 from .errors import DocumentConflict
 from .frozen import frozen
 from .permissions.hidden import is_printable
@@ -70,7 +71,7 @@ class DocumentMatch:
 
 
 @runtime_checkable
-class DocumentStore(Protocol):
+class DocumentStore(Protocol, metaclass=Contract):
     """Keep documents. Keys and collections are text of 1 to 256 characters; keys sort by their code points."""
 
     async def write_documents(
@@ -105,7 +106,7 @@ class DocumentStore(Protocol):
 
 
 @runtime_checkable
-class DocumentSearch(DocumentStore, Protocol):
+class DocumentSearch(DocumentStore, Protocol, metaclass=Contract):
     """Keep documents, and find them by the words of their texts; `text_search` says what a word is.
 
     A change with `searched` and what the search finds are one transaction.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pydantic import BaseModel, Field
 
+from .contracts import Contract
 from .message_models import ChatRequest, ChatResponse, ToolCall
 from .models import HookResult, ModelInfo, ProviderInfo, ToolResult
 
@@ -51,7 +52,7 @@ class Orchestrator(Protocol):
 
 
 @runtime_checkable
-class Provider(Protocol):
+class Provider(Protocol, metaclass=Contract):
     """A way to a model."""
 
     @property
@@ -104,7 +105,7 @@ class Tool(Protocol):
 
 
 @runtime_checkable
-class ContextManager(Protocol):
+class ContextManager(Protocol, metaclass=Contract):
     """The memory of a session: an ordered list of messages, each a plain dict.
 
     With `async def set_system_prompt_factory(factory)`, it gets a function that makes the system prompt of each
@@ -136,7 +137,7 @@ class ContextManager(Protocol):
 
 
 @runtime_checkable
-class HookHandler(Protocol):
+class HookHandler(Protocol, metaclass=Contract):
     """Handles an event of a session."""
 
     async def __call__(self, event: str, data: dict[str, Any]) -> HookResult:
@@ -168,7 +169,7 @@ class ApprovalResponse(BaseModel):
 
 
 @runtime_checkable
-class ApprovalProvider(Protocol):
+class ApprovalProvider(Protocol, metaclass=Contract):
     """Answers an `ApprovalRequest`."""
 
     async def request_approval(self, request: ApprovalRequest) -> ApprovalResponse:

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from .contracts import Contract
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -54,7 +56,7 @@ class FileSystemModuleSource(ModuleSource):
 
 
 @runtime_checkable
-class ModuleSourceResolver(Protocol):
+class ModuleSourceResolver(Protocol, metaclass=Contract):
     """Finds the source of a module; mounted at `module-source-resolver`."""
 
     def resolve(self, module_id: str, source_hint: Any = None, profile_hint: Any = None) -> ModuleSource:

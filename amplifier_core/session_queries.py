@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from .contracts import Contract
+
 if TYPE_CHECKING:
     from .storage import SessionRecord
 
@@ -14,7 +16,7 @@ __all__ = ["SessionQueries"]
 
 
 @runtime_checkable
-class SessionQueries(Protocol):
+class SessionQueries(Protocol, metaclass=Contract):
     """Find the sessions below one, and those with a member in their metadata. Damaged records are listed, too."""
 
     async def sessions_below(self, session_id: str, *, limit: int | None = None) -> list[SessionRecord]:

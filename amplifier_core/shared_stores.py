@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from .contracts import Contract
 from .frozen import frozen
 from .ids import host_of
 from .storage import Delivery, DurableStore
@@ -84,7 +85,7 @@ class Bounds:
 
 
 @runtime_checkable
-class SharedStore(DurableStore, Protocol):
+class SharedStore(DurableStore, Protocol, metaclass=Contract):
     """Keep sessions, events and deliveries for several hosts."""
 
     # The time.
@@ -196,7 +197,7 @@ class SharedStore(DurableStore, Protocol):
 
 
 @runtime_checkable
-class ReceivingStore(Protocol):
+class ReceivingStore(Protocol, metaclass=Contract):
     """Take in events of another site, which has a store of its own."""
 
     async def receive(self, event: SessionEvent, origin: str) -> SessionEvent | None:

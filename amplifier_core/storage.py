@@ -22,11 +22,10 @@ A package implements one or more of these groups:
 `DurableStore` is a `SessionStore` and an `Inbox`: background sessions need both. Every coroutine returns when its
 effect is durable. A store may be used from several event loops, threads and processes at once.
 
-A plugin registers a factory with `amplifier_register_storage`. The factory takes a mapping and returns a store. The
-caller passes the config of the settings' `storage: {name, config}` and, unless that has one of them, `folder`, the
-path of the data folder (it exists, mode 0700), or `path`, the place of this one store, if an option names it. A
-factory accepts both, gives every further key a default, and raises `ValueError` for an unknown key and
-`StoreUnavailable` for an unusable place.
+A plugin registers a factory with `amplifier_register_storage`: it takes a mapping and returns a store. The caller
+passes the config of the settings' `storage: {name, config}` and, unless that has one of them, `folder`, the path of the
+data folder (it exists, mode 0700), or `path`, the place of this one store, if an option names it. A factory accepts
+both, gives other keys a default, and raises `ValueError` for an unknown key, `StoreUnavailable` for an unusable place.
 
 `amplifier_core.testing.store_checks` tests a store against these contracts.
 """
@@ -35,6 +34,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from .contracts import Contract
 from .storage_records import (
     Admission,
     Delivery,
@@ -103,7 +103,7 @@ def __getattr__(name: str) -> object:
 
 
 @runtime_checkable
-class SessionStorage(Protocol):
+class SessionStorage(Protocol, metaclass=Contract):
     """Keep whole sessions; synchronous."""
 
     def save(self, session_id: str, transcript: list[dict[str, Any]], metadata: dict[str, Any]) -> None:
@@ -120,7 +120,7 @@ class SessionStorage(Protocol):
 
 
 @runtime_checkable
-class SessionStore(Protocol):
+class SessionStore(Protocol, metaclass=Contract):
     """Keep sessions and their histories."""
 
     # Write.
@@ -192,7 +192,7 @@ class SessionStore(Protocol):
 
 
 @runtime_checkable
-class SpawnedSessions(Protocol):
+class SpawnedSessions(Protocol, metaclass=Contract):
     """Find what a session spawned. A `SessionStore` offers it where that costs less than `sessions(parent_id=…)`."""
 
     async def spawned(self, session_id: str) -> list[SessionRecord]:
@@ -201,7 +201,7 @@ class SpawnedSessions(Protocol):
 
 
 @runtime_checkable
-class Inbox(Protocol):
+class Inbox(Protocol, metaclass=Contract):
     """Keep events and deliveries: each accepted once and handled once, even if processes are killed at any moment."""
 
     # The log of events.
@@ -387,7 +387,7 @@ class Inbox(Protocol):
 
 
 @runtime_checkable
-class PromptDeliveries(Protocol):
+class PromptDeliveries(Protocol, metaclass=Contract):
     """Hand out a postponed delivery at once. An `Inbox` offers it to spare workers a look every now and then."""
 
     async def make_due(self, delivery_id: str, *, now: datetime | None = None) -> bool:
@@ -396,5 +396,5 @@ class PromptDeliveries(Protocol):
 
 
 @runtime_checkable
-class DurableStore(SessionStore, Inbox, Protocol):
+class DurableStore(SessionStore, Inbox, Protocol, metaclass=Contract):
     """Keep sessions, events and deliveries: the store of background sessions."""

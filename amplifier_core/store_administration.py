@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from .contracts import Contract
 from .frozen import frozen
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class RestoreLosses:
 
 
 @runtime_checkable
-class StoreAdministration(Protocol):
+class StoreAdministration(Protocol, metaclass=Contract):
     """Look after the files of a store; synchronous, and usable in any thread.
 
     Methods raise `StoreUnavailable`, `StoreDamaged` and, for a store of a newer version, `StoreConflict`; after an

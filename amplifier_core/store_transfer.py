@@ -36,6 +36,7 @@ from dataclasses import field
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+from .contracts import Contract
 from .errors import StoreConflict
 from .frozen import frozen
 
@@ -66,7 +67,7 @@ class Page(NamedTuple):
 
 
 @runtime_checkable
-class StoreTransfer(Protocol):
+class StoreTransfer(Protocol, metaclass=Contract):
     """Export and import the rows of a store. Every method raises `StoreUnavailable` and `StoreDamaged`."""
 
     place: str

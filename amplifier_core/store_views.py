@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from .contracts import Contract
 from .frozen import frozen
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class MessageMatches:
 
 
 @runtime_checkable
-class StoreViews(Protocol):
+class StoreViews(Protocol, metaclass=Contract):
     """Show long lists page by page, and tell of news."""
 
     def watch_commits(self, told: Callable[[], None]) -> Callable[[], None]:
@@ -112,7 +113,7 @@ class StoreViews(Protocol):
 
 
 @runtime_checkable
-class MessageSearch(Protocol):
+class MessageSearch(Protocol, metaclass=Contract):
     """Find messages by their words, as `DocumentSearch` finds documents. Any text is a query."""
 
     async def search_messages(self, query: str, *, project: str | None = None, limit: int = 20) -> MessageMatches:
@@ -132,7 +133,7 @@ class MessageSearch(Protocol):
 
 
 @runtime_checkable
-class WordSearch(Protocol):
+class WordSearch(Protocol, metaclass=Contract):
     """Name the words that a text is a part of, and the forks that share a message; a `MessageSearch` finds messages."""
 
     async def find_words(self, part: str, *, limit: int = 100) -> list[str]:

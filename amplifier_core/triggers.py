@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from .clock import Clock, SystemClock
+from .contracts import Contract
 from .frozen import frozen
 from .late_fields import new_event_id
 
@@ -128,7 +129,7 @@ class Upcoming:
 
 
 @runtime_checkable
-class ScheduledSource(Protocol):
+class ScheduledSource(Protocol, metaclass=Contract):
     """The further method of a trigger with a schedule; it is called after `configure`, also without a watch."""
 
     def upcoming(self, after: datetime) -> Iterator[Upcoming]:
@@ -137,7 +138,7 @@ class ScheduledSource(Protocol):
 
 
 @runtime_checkable
-class JudgingSource(Protocol):
+class JudgingSource(Protocol, metaclass=Contract):
     """The further method of a trigger that knows its own events; called after `configure`, also without a watch."""
 
     def matches(self, event: TriggerEvent) -> str | None:
@@ -146,7 +147,7 @@ class JudgingSource(Protocol):
 
 
 @runtime_checkable
-class TriggerSource(Protocol):
+class TriggerSource(Protocol, metaclass=Contract):
     """A trigger. Before `configure`, its optional `bind(context: TriggerContext)` is called.
 
     Its optional `async ready()` returns when `watch` misses no event any more (a polling trigger: after its first

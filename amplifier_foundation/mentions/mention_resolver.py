@@ -8,6 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
+from amplifier_core.contracts import Contract
+
 from ..documents.local_paths import leaves
 from ..documents.positions import show_file
 from ..documents.problems import did_you_mean
@@ -29,7 +31,7 @@ class MentionResolver(Protocol):
 
 
 @runtime_checkable
-class HasFolder(Protocol):
+class HasFolder(Protocol, metaclass=Contract):
     """An object with a folder of its own, such as a bundle."""
 
     @property

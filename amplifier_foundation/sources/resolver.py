@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from amplifier_core.contracts import Contract
 from amplifier_core.frozen import frozen
 
 from .cache import SourceCache, default_cache
@@ -31,7 +32,7 @@ class ResolvedSource:
 
 
 @runtime_checkable
-class SourceResolverProtocol(Protocol):
+class SourceResolverProtocol(Protocol, metaclass=Contract):
     """A resolver of sources."""
 
     async def resolve(self, uri: str) -> ResolvedSource:
@@ -40,7 +41,7 @@ class SourceResolverProtocol(Protocol):
 
 
 @runtime_checkable
-class SourceHandlerProtocol(Protocol):
+class SourceHandlerProtocol(Protocol, metaclass=Contract):
     """A resolver of one kind of source."""
 
     def can_handle(self, parsed: ParsedURI) -> bool:

@@ -268,7 +268,7 @@ class FencedStore:
         self._store = store
         self._fence = fence
 
-    @property  # type: ignore[misc]  # since Python 3.12, a protocol does not ask `__getattr__`
+    @property  # type: ignore[misc]  # also once the fence is closed, when each other attribute raises
     def __class__(self) -> type[SessionStore]:  # type: ignore[override]
         return self._store.__class__
 
