@@ -13,5 +13,7 @@ async def close_server(server: asyncio.Server) -> None:
     loop = asyncio.get_running_loop()
     for each in server.sockets:
         loop.remove_reader(each)
-    await asyncio.sleep(0)
-    server.close()
+    try:
+        await asyncio.sleep(0)
+    finally:  # also when cancelled, or its address stays taken
+        server.close()

@@ -72,7 +72,7 @@ LONGEST_FUNCTION, MEDIAN_FUNCTION, LONG_FUNCTION = 60, 8, 25
 """Lines from `def` to the end: of any function, of the median, and of the 90th percentile."""
 LONGEST_MODULE = 400
 
-SPAWNING = {"create_task", "ensure_future", "run_until_complete"}
+SPAWNING = {"create_task", "ensure_future", "run_until_complete", "Task"}
 SPAWNERS = {
     "amplifier_core/testing/trigger_checks.py:_first_of": "cancels it before it returns",
     "amplifier_core/testing/trigger_checks.py:_until_armed": "cancels it before it returns",
@@ -81,6 +81,7 @@ SPAWNERS = {
     "amplifier_foundation/background/starting.py:_wait_until_armed": "cancels what it waits for before it returns",
     "amplifier_foundation/background/manager.py:_stand_by": "one task a stopped one, ended and awaited by its start",
     "amplifier_foundation/background/manager.py:_start": "one task a background session, which `stop` ends and awaits",
+    "amplifier_foundation/spawning/own_loops.py:_make_task": "it makes the task for whoever starts it in this loop",
     "amplifier_foundation/spawning/own_loops.py:begin": "`run` waits for it, and cancels it when cancelled itself",
     "amplifier_foundation/spawning/family.py:start": "one task a child, which the end of its parent cancels and awaits",
     "amplifier_foundation/background/control.py:_answer": "`answering` cancels it at the end of its block",
@@ -666,7 +667,7 @@ def spawns_of(path: Path) -> list[Spawn]:
         if getattr(node.func, "attr", getattr(node.func, "id", "")) not in SPAWNING:
             continue
         owner, _, name = ast.unparse(node.func).rpartition(".")
-        if name in SPAWNING and owner not in groups:
+        if name in SPAWNING and owner not in groups and (name != "Task" or owner == "asyncio"):  # not a workflow's
             place = f"{path.parent.relative_to(_folder_of(path))}/{path.name}:{function}"
             found.append(Spawn(place, ast.unparse(node)))
     return found

@@ -53,6 +53,7 @@ class Mailbox:
     _waiting: list[Fact] = field(default_factory=list)
     _count: int = 0
     _filled: asyncio.Event = field(default_factory=asyncio.Event)
+    _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def put(self, fact: Fact) -> None:
         """Note an event, if the target is to be told of such ones."""
@@ -69,20 +70,21 @@ class Mailbox:
             await self.clock.sleep(PAUSE.total_seconds())
 
     async def send(self) -> None:
-        """Send what waits, if anything does; a failure is logged."""
-        events, count = self._waiting, self._count
-        self._waiting, self._count = [], 0
-        self._filled.clear()
-        if not events:
-            return
-        text = events[0]["text"] if count == 1 else f"{count} events: {events[0]['text']}; …"
-        notification = {"schema": "amplifier/notification/1", "count": count, "text": text, "events": events}
-        try:
-            await self.target.deliver(notification)
-        except NotDelivered as error:
-            logger.warning("%s was not told of %d events: %s", self.target, count, error)
-        except Exception:
-            logger.exception("%s was not told", self.target)
+        """Send what waits, if anything does, after what is on its way; a failure is logged."""
+        async with self._sending:
+            events, count = self._waiting, self._count
+            self._waiting, self._count = [], 0
+            self._filled.clear()
+            if not events:
+                return
+            text = events[0]["text"] if count == 1 else f"{count} events: {events[0]['text']}; …"
+            notification = {"schema": "amplifier/notification/1", "count": count, "text": text, "events": events}
+            try:
+                await self.target.deliver(notification)
+            except NotDelivered as error:
+                logger.warning("%s was not told of %d events: %s", self.target, count, error)
+            except Exception:
+                logger.exception("%s was not told", self.target)
 
 
 class Notifications:
@@ -109,19 +111,19 @@ class Notifications:
 
     @asynccontextmanager
     async def telling(self) -> AsyncIterator[None]:
-        """Tell the targets while the block runs; what waits at its end is told then."""
+        """Tell the targets while the block runs; what waits at its end, or is on its way, is told then."""
         if not self._mailboxes:
             yield
             return
-        try:
-            async with keep_beside(self._run, "notifications"):
-                yield
-        finally:
+        async with keep_beside(self._run, "notifications"):
             try:
-                async with asyncio.timeout(LAST_WORDS):
-                    await asyncio.gather(*(each.send() for each in self._mailboxes))
-            except TimeoutError:
-                logger.warning("some notifications were not told: the program ends")
+                yield
+            finally:
+                try:
+                    async with asyncio.timeout(LAST_WORDS):
+                        await asyncio.gather(*(each.send() for each in self._mailboxes))
+                except TimeoutError:
+                    logger.warning("some notifications were not told: the program ends")
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:

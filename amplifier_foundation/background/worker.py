@@ -239,7 +239,8 @@ class Worker:
 
         problem = ""
         await self.background.cancel_stale(delivery)
-        attempt = asyncio.create_task(call_guarded(attempt_delivery, self.engine, self.background, delivery))
+        attempting = call_guarded(attempt_delivery, self.engine, self.background, delivery)
+        attempt = asyncio.Task(attempting, loop=asyncio.get_running_loop())  # never eager: it looks for itself below
         self.background.running[delivery.delivery_id] = running = Running(delivery, attempt)
         self.background.postponed.discard(delivery.delivery_id)
         self.renewing.begin(running, self.asked)

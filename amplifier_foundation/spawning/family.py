@@ -127,8 +127,8 @@ class Family:
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Run a counted child in a task of its own; the family ends the task."""
-        task = asyncio.create_task(work, name=name)
-        self._running[name] = task
+        self._running[name] = None  # an eager task counts from its begin
+        self._running[name] = task = asyncio.create_task(work, name=name)
         task.add_done_callback(lambda ended: self._let_go(name, ended))
         return task
 

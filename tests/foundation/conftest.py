@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -53,3 +54,12 @@ async def parent(make_bundle: MakeBundle, tmp_path: Path) -> AsyncIterator[Ampli
     session = await prepared.create_session(session_id="parent-1", session_cwd=tmp_path)
     yield session
     await session.cleanup()
+
+
+@pytest.fixture
+async def eager_tasks() -> None:
+    """Begin each task of the running loop at once, as the program around it may."""
+    factory: Any = getattr(asyncio, "eager_task_factory", None)
+    if factory is None:
+        pytest.skip("asyncio.eager_task_factory is new in Python 3.12")
+    asyncio.get_running_loop().set_task_factory(factory)

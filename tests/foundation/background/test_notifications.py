@@ -29,6 +29,11 @@ import os, sys
 open(sys.argv[1] + ".env", "w").write(os.environ["AMPLIFIER_TEXT"])
 open(sys.argv[1], "ab").write(sys.stdin.buffer.read())
 """
+WAIT = """
+import os, sys, time
+open(sys.argv[2], "w").close()
+while not os.path.exists(sys.argv[3]): time.sleep(0.01)
+"""
 
 
 def dead(reason: str = "it broke", name: str = "review") -> Activity:
@@ -140,6 +145,18 @@ async def test_a_background_session_is_told_as_degraded_after_a_minute_and_once(
         notifications.observe(state("degraded", "still no answer"))
         await clock.advance(180)
     assert [each["text"] for each in told(file)] == ["review is degraded: no answer"]
+
+
+async def test_one_that_is_on_its_way_at_the_end_arrives(tmp_path: Path) -> None:
+    file, begun, may_end = tmp_path / "told", tmp_path / "begun", tmp_path / "may-end"
+    command = [sys.executable, "-c", f"{WAIT}{WRITE}", str(file), str(begun), str(may_end)]
+    notifications = Notifications([{"on": ["given_up"], "command": command}], VirtualClock())
+    async with notifications.telling():
+        notifications.observe(dead())
+        await until(begun.exists)
+        notifications.observe(dead("another"))
+        asyncio.get_running_loop().call_soon(may_end.touch)
+    assert [each["events"][0]["reason"] for each in told(file)] == ["it broke", "another"]
 
 
 async def test_a_question_is_told_once_and_those_of_before_the_start_never(tmp_path: Path) -> None:

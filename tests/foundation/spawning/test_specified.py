@@ -14,6 +14,7 @@ from amplifier_core import AmplifierSession, SpawnTimeout
 from amplifier_core.storage import DurableStore
 from amplifier_foundation import Bundle, EventRouter, PreparedBundle, SpawnHandle, SpawnResult, spawn_bundle
 from amplifier_foundation.sessions.history import open_calls
+from amplifier_foundation.spawning.family import Family
 
 MakeBundle = Callable[..., PreparedBundle]
 Parent = AmplifierSession
@@ -213,6 +214,18 @@ async def test_background_execution(parent: Parent, make_bundle: MakeBundle, unt
     assert (event.source_session_id, event.data["parent_id"]) == (handle.session_id, "parent-1")
     assert event.data["output"] == (await handle.wait()).output == "You said: hello"
     assert handle.status == "completed"
+
+
+@pytest.mark.usefixtures("eager_tasks")
+async def test_background_execution_where_tasks_begin_at_once(
+    parent: Parent, make_bundle: MakeBundle, watched: Any
+) -> None:
+    running: list[list[str]] = []
+    watched.at["provider:request"] = lambda: running.append(Family.of(parent).running)
+    handle = await spawn_bundle(make_bundle(), "hello", parent, session_id="beside", background=True)
+    assert (await handle.wait()).output == "You said: hello"
+    await asyncio.sleep(0)
+    assert (running, Family.of(parent).running) == ([["beside"]], [])
 
 
 async def test_cancellation_propagation(
