@@ -11,7 +11,6 @@ import os
 import time
 from copy import copy
 from dataclasses import field
-from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import pluggy
@@ -22,12 +21,14 @@ from .entry_points import find_entry_points
 from .errors import AmplifierError, NameTaken, PluginError, PluginLoadFailed, PluginRefused, UnknownName
 from .frozen import slotted
 from .plugin_guard import Guard
+from .plugin_manager import HookManager
 from .plugin_marks import LoadingMarks
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
+    from types import ModuleType
 
     from .entry_points import EntryPoint
     from .hook_data import ForkRequest, ForkResult, SpawnOutcome, SpawnRequest
@@ -43,7 +44,6 @@ IMPORT_TIME_LIMIT = 10.0
 SPECS_GROUP = f"{hookspecs.GROUP}.hookspecs"
 """Entry points of modules with further hook specifications."""
 _LOADED, _BLOCKED = "AMPLIFIER_LOAD_PLUGINS", "AMPLIFIER_BLOCK_PLUGINS"
-_FUNCTIONS = (FunctionType, MethodType, staticmethod, classmethod)
 _OFFER = "amplifier_register_"
 
 SLOW = "it took too long to load, and is skipped for ten minutes, or until it changes"
@@ -101,21 +101,6 @@ class Registry(Generic[Factory]):
         return name in self._offers
 
 
-class _Manager(pluggy.PluginManager):
-    """Find the hooks of a plugin; pluggy alone looks at each name of a module by `inspect`, for half of a start."""
-
-    def __init__(self, specs: Iterable[ModuleType]) -> None:
-        super().__init__(hookspecs.GROUP)
-        for each in specs:
-            self.add_hookspecs(each)
-
-    def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
-        """Return the options of a hook, or None for what is none: a module holds more imports than functions."""
-        if isinstance(plugin, ModuleType) and not isinstance(vars(plugin).get(name), _FUNCTIONS):
-            return None
-        return super().parse_hookimpl_opts(plugin, name)
-
-
 class Plugins:
     """The plugins of one process: their offers by name, and their moment hooks.
 
@@ -125,7 +110,7 @@ class Plugins:
 
     def __init__(self, extra_specs: Iterable[ModuleType] = ()) -> None:
         self._specs = (hookspecs, *extra_specs)
-        self._manager = _Manager(self._specs)
+        self._manager = HookManager(self._specs)
         self.rows: list[PluginRow] = []
         self._registries: dict[str, Registry[Any]] = {
             name: Registry(name.removeprefix(_OFFER)) for name in vars(self._manager.hook) if name.startswith(_OFFER)
@@ -142,7 +127,7 @@ class Plugins:
     def without(self, name: str) -> Plugins:
         """Return the same plugins but one; a hook registered in one of the two later is no hook of the other."""
         rest = copy(self)
-        rest._manager, rest.rows = _Manager(self._specs), [row for row in self.rows if row.name != name]
+        rest._manager, rest.rows = HookManager(self._specs), [row for row in self.rows if row.name != name]
         rest._owners = {each: owner for each, owner in self._owners.items() if each != name}
         for each in rest._owners:
             rest._manager.register(self._manager.get_plugin(each), each)

@@ -184,9 +184,9 @@ def unusable_error(path: Path, error: OSError) -> StoreUnavailable:
             if each.is_relative_to(home) and owner != user:
                 why = f"{'it' if each == path else each} belongs to {_user(owner)}"
                 told = f"cannot be used ({error.strerror}): {why}. {own_remedy(owner)}"
-                return StoreUnavailable(path, told, needs_person=is_closed(error))
+                return StoreUnavailable(path, told, needs_person=isinstance(error, PermissionError))
     told = f"cannot be used ({error.strerror}). Make it writable, or set {_VARIABLE} to a folder that is"
-    return StoreUnavailable(path, told, needs_person=is_closed(error))
+    return StoreUnavailable(path, told, needs_person=isinstance(error, PermissionError))
 
 
 def own_remedy(owner: int = 0) -> str:

@@ -85,7 +85,9 @@ def exit_code(error: BaseException) -> int:
     """Return the exit code of a command that fails with `error`."""
     if find_full(error) is not None or any(explain_limit(each) for each in (error, error.__cause__) if each):
         return TRY_AGAIN
-    if find_closed(error) is not None or (isinstance(error, errors.StoreUnavailable) and error.needs_person):
+    if (closed := find_closed(error)) is not None and closed.errno == errno.EROFS:
+        return TRY_AGAIN  # a file system that was mounted again by mistake, or too late
+    if closed is not None or (isinstance(error, errors.StoreUnavailable) and error.needs_person):
         return USAGE
     if is_of_provider(error):
         from ..sessions.failures import find_provider_error

@@ -388,10 +388,12 @@ def test_a_limit_of_the_size_of_files_is_told_with_its_remedy(command: str, told
 
 
 def test_one_cause_has_one_code_and_its_remedy() -> None:
-    full, closed = OSError(errno.ENOSPC, "No space left on device"), OSError(errno.EROFS, "Read-only file system", "x")
+    full, closed = OSError(errno.ENOSPC, "No space left on device"), OSError(errno.EACCES, "Permission denied", "x")
+    read_only = OSError(errno.EROFS, "Read-only file system", "x")
     for error, code, remedy in (
         (full, exits.TRY_AGAIN, "a file cannot be written (No space left on device). Free some space and try again"),
-        (closed, exits.USAGE, "x cannot be used (Read-only file system). Make it readable and writable, or choose "),
+        (closed, exits.USAGE, "x cannot be used (Permission denied). Make it readable and writable, or choose "),
+        (read_only, exits.TRY_AGAIN, "x cannot be used (Read-only file system). Make it readable and writable, or "),
     ):
         wrapped = errors.StoreUnavailable("/x", "cannot be used")
         wrapped.__cause__ = error

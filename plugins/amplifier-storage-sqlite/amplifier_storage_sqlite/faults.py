@@ -100,7 +100,7 @@ def store_error(path: Path, error: Exception) -> Exception:
         if error.errno in EXHAUSTED:
             return StoreUnavailable(path, _EXHAUSTED)
         told = f"cannot be opened ({error.strerror or error}). {_PERMISSIONS}"
-        return StoreUnavailable(path, told, needs_person=error.errno in (errno.EACCES, errno.EPERM, errno.EROFS))
+        return StoreUnavailable(path, told, needs_person=isinstance(error, PermissionError))
     return error
 
 
@@ -159,6 +159,8 @@ def _from_sqlite(path: Path, error: sqlite3.Error) -> StoreError:
     if str(error).startswith(_NO_FUNCTION):
         return StoreUnavailable(path, f"has an index or a column of another program ({error}). {_DROP}")
     if code in _UNAVAILABLE:
-        text = _UNAVAILABLE[code]
-        return StoreUnavailable(path, text, needs_person=text.endswith(_PERMISSIONS))
+        text, place = _UNAVAILABLE[code], path if path.exists() else path.parent
+        is_closed = text.endswith(_PERMISSIONS) and not os.access(place, os.W_OK)
+        # A read-only file system may be writable again soon.
+        return StoreUnavailable(path, text, needs_person=is_closed and not os.statvfs(place).f_flag & os.ST_RDONLY)
     return StoreUnavailable(path, f"SQLite failed: {error}")
