@@ -1,7 +1,7 @@
 """Make `isinstance` with a runtime protocol mean the same on each Python: an object has the members of the protocol.
 
-Since Python 3.12, the members are looked up in an object and its class, without `__getattr__`. A wrapper, such as one
-that measures a store and forwards with `__getattr__`, would then be no store.
+Since Python 3.12, the members are looked up in an object and its class, without `__getattr__`. A wrapper, such as a
+metered store with a `__getattr__`, would then be no store.
 """
 
 from __future__ import annotations

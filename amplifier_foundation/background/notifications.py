@@ -70,7 +70,7 @@ class Mailbox:
             await self.clock.sleep(PAUSE.total_seconds())
 
     async def send(self) -> None:
-        """Send what waits, if anything does, after what is on its way; a failure is logged."""
+        """Send the waiting events, if any, after those on their way; a failure is logged."""
         async with self._sending:
             events, count = self._waiting, self._count
             self._waiting, self._count = [], 0
@@ -111,7 +111,7 @@ class Notifications:
 
     @asynccontextmanager
     async def telling(self) -> AsyncIterator[None]:
-        """Tell the targets while the block runs; what waits at its end, or is on its way, is told then."""
+        """Tell the targets while the block runs; at its end, events on their way and waiting ones are told, too."""
         if not self._mailboxes:
             yield
             return

@@ -1,6 +1,7 @@
 """Describe a workflow as plain data: pictures are drawn from it, runs store it, and its digest tells a change.
 
-A step is a mapping with the keys of a bundle's `workflows:`. A function is its qualified name and the hash of its code.
+A step is a mapping with the keys of a bundle's `workflows:`. A function is its qualified name and a hash of its source;
+without a source, of its bytecode: each Python has another one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from amplifier_core.utils.secrets import redact_text
 
+from .function_sources import hash_source
 from .tasks import Branch, Loop, Parallel, Sequence, Task
 
 if TYPE_CHECKING:
@@ -34,9 +36,12 @@ KEY = "workflow"
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
-def describe_workflow(workflow: Workflow) -> Plain:
-    """Return the name, the usual input and the steps of a workflow; what is as usual in a task is left out."""
-    describe = _Describer()
+def describe_workflow(workflow: Workflow, *, by_bytecode: bool = False) -> Plain:
+    """Return the name, the usual input and the steps of a workflow; what is as usual in a task is left out.
+
+    Functions are described `by_bytecode` as in runs of earlier versions.
+    """
+    describe = _Describer(by_bytecode)
     steps = [describe.step(each) for each in _steps_in(workflow.step)]
     return {"name": workflow.name, "input": describe.value(workflow.input), "steps": steps}
 
@@ -44,6 +49,11 @@ def describe_workflow(workflow: Workflow) -> Plain:
 def digest_of(description: Plain) -> str:
     """Return the SHA-256 of a description in hexadecimal: that of the same workflow is the same in every process."""
     return sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
+
+
+def has_digest(workflow: Workflow, digest: str) -> bool:
+    """Return whether a workflow has a digest now, or had it for an earlier version."""
+    return any(digest == digest_of(describe_workflow(workflow, by_bytecode=each)) for each in (False, True))
 
 
 def without_secrets(description: Plain) -> Plain:
@@ -102,7 +112,8 @@ def _steps_in(step: Step) -> tuple[Step, ...]:
 class _Describer:
     """Describes what stands in a workflow; a function and a schema that several tasks share are described once."""
 
-    def __init__(self) -> None:
+    def __init__(self, by_bytecode: bool) -> None:
+        self._by_bytecode = by_bytecode
         self._known: dict[int, tuple[Any, Any]] = {}
         """What is described, by its `id`, with itself: it lives on, so its `id` stays its own."""
 
@@ -111,7 +122,12 @@ class _Describer:
             made: Any = type(step)
             own = ((name, getattr(step, name), usual) for name, usual in _defaults_of(made))
             kind = {} if made is Task else {"kind": made.__name__.lower()}
-            return {**kind, **{name: self.value(value) for name, value, usual in own if not _is_usual(value, usual)}}
+            unusual = (
+                (name, value)
+                for name, value, usual in own
+                if value is not usual and (type(value) is not type(usual) or not value == usual)  # noqa: SIM201 - of any kind
+            )
+            return {**kind, **{name: self.value(value) for name, value in unusual}}
         if isinstance(step, Sequence):
             return {"sequence": self._steps(step)}
         if isinstance(step, Parallel):
@@ -151,11 +167,11 @@ class _Describer:
             return self.value(value.model_json_schema())
         if not callable(value):
             return _ADDRESS.sub("", repr(value))
-        told = json.dumps([self.value(part) for part in _parts_of(value)])
+        told = json.dumps([self.value(part) for part in _parts_of(value, self._by_bytecode)])
         return {"function": _name_of(value), "code": sha256(told.encode()).hexdigest()[:16]}
 
 
-def _parts_of(value: Any) -> list[Any]:
+def _parts_of(value: Any, by_bytecode: bool) -> list[Any]:
     """Return what the result of a callable depends on, and does not change by calls: its code, and values around it."""
     if isinstance(value, FunctionType):
         code, cells = value.__code__, value.__closure__ or ()
@@ -164,7 +180,8 @@ def _parts_of(value: Any) -> list[Any]:
             for name, cell in zip(code.co_freevars, cells, strict=True)
             if name not in _names_assigned_by(code)
         ]
-        return [list(_facts_of(code)), value.__defaults__, value.__kwdefaults__, kept]
+        source = None if by_bytecode else hash_source(value)
+        return [source or list(_facts_of(code)), value.__defaults__, value.__kwdefaults__, kept]
     if isinstance(value, MethodType):
         return [value.__func__, type(value.__self__).__qualname__]
     if isinstance(value, partial):
@@ -182,10 +199,6 @@ def _defaults_of(kind: type[Task]) -> list[tuple[str, Any]]:
         (each.name, each.default_factory() if each.default_factory is not MISSING else each.default)
         for each in fields(kind)
     ]
-
-
-def _is_usual(value: Any, usual: Any) -> bool:
-    return value is usual or (type(value) is type(usual) and bool(value == usual))
 
 
 def _name_of(value: Any) -> str:

@@ -34,7 +34,7 @@ from ..spawning.agents import AgentSpawner
 from ..spawning.family import TREE, Tree
 from .asking import TOOL, DirectApprovals, InboxApprovals, ask_to_cancel, forget_cancel
 from .claims import Claim, find_open
-from .description import describe_workflow, digest_of
+from .description import describe_workflow, digest_of, has_digest
 from .errors import CANCELLED, CHANGED, INVALID, FlowError
 from .graph import Graph
 from .journal import Entry
@@ -230,7 +230,7 @@ async def _find_record(
     if resume is not None:
         record = await store.get(resume)
         digest = record.metadata[FLOW].get("digest")
-        if not accept and digest is not None and digest != digest_of(describe_workflow(graph.workflow)):
+        if not accept and digest is not None and not has_digest(graph.workflow, digest):
             message = f"the workflow has changed since the run {resume} began. Accept that, or begin a new run"
             raise FlowError(CHANGED, message)
         return record

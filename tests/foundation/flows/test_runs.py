@@ -12,6 +12,7 @@ import pytest
 
 from amplifier_core.errors import ForkRefused, SessionConflict, SpawnRefused
 from amplifier_core.testing import VirtualClock
+from amplifier_foundation.flows.description import describe_workflow, digest_of
 from amplifier_foundation.flows.errors import FlowError
 from amplifier_foundation.flows.failures import explain
 from amplifier_foundation.flows.graph import Graph
@@ -262,6 +263,24 @@ async def test_a_changed_workflow_is_noticed_before_anything_of_it_runs(run: Mak
         await run(Sequence(counted.task("a", retries=0), counted.task("b")), resume=failed.run_id)
     assert counted.calls == ["a"]
     assert (await run(counted.task("a", retries=0), resume=failed.run_id)).status == "completed"
+
+
+async def test_a_run_of_a_version_that_described_functions_by_their_bytecode_goes_on(
+    run: MakeRun, counted: Counted, store: DurableStore
+) -> None:
+    counted.failures["a"] = 1
+    failed = await run(counted.task("a", retries=0))
+    record = await store.get(failed.run_id)
+    workflow = Workflow(record.name or "", counted.task("a", retries=0))
+    earlier, now = (digest_of(describe_workflow(workflow, by_bytecode=each)) for each in (True, False))
+    assert record.metadata["flow"]["digest"] == now != earlier
+    await store.update(
+        failed.run_id, metadata={**record.metadata, "flow": {**record.metadata["flow"], "digest": earlier}}
+    )
+    with pytest.raises(FlowError, match="WORKFLOW_CHANGED"):
+        await run(counted.task("a", retries=1), resume=failed.run_id)
+    assert (await run(counted.task("a", retries=0), resume=failed.run_id)).status == "completed"
+    assert (await store.get(failed.run_id)).metadata["flow"]["digest"] == now
 
 
 async def test_a_completed_run_that_is_resumed_is_announced_once(
