@@ -60,7 +60,9 @@ def _parse(file: str, text: str) -> tuple[Mapping[tuple[str, int], list[Any]], C
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its import has shown them
-        tree = ast.parse(text, file)
+        tree: Any = compile(
+            text, file, "exec", ast.PyCF_ONLY_AST, dont_inherit=True, optimize=0
+        )  # all of it, with -OO too
         codes = [compile(tree, file, "exec", dont_inherit=True, optimize=sys.flags.optimize)]
     for code in codes:  # it grows meanwhile
         codes += [each for each in code.co_consts if isinstance(each, CodeType)]
