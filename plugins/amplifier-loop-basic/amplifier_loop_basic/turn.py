@@ -24,7 +24,7 @@ from amplifier_core.message_models import ChatRequest, ChatResponse, Usage
 from .answers import drop_unstorable, refuse
 from .call_context import read_history
 from .calls import HELD, UNSAID, ToolCalls, result_message
-from .contents import adapt_messages, as_dicts
+from .contents import adapt_messages, as_dicts, text_of
 from .interrupts import Interrupted, current_task
 from .requests import make_request
 from .shortening import ask_shorter, is_too_long
@@ -274,7 +274,7 @@ class Turn:
 
                 redact_error(error)
             problem = {
-                "error": {"type": type(error).__name__, "msg": str(error)},
+                "error": {"type": type(error).__name__, "msg": text_of(error)},
                 "retryable": getattr(error, "retryable", False),
                 "status_code": getattr(error, "status_code", None),
             }

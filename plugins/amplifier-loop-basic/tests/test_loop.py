@@ -633,6 +633,12 @@ async def test_an_error_of_the_provider_is_announced_and_raised_as_it_is(room: A
     assert room.data("orchestrator:complete")[0]["status"] == "error"
 
 
+async def test_an_error_of_the_provider_without_a_readable_text_is_raised_as_it_is(room: Any) -> None:
+    with pytest.raises(MuteError):
+        await room.run("go", MuteError())
+    assert room.data("provider:error")[0]["error"] == {"type": "MuteError", "msg": ""}
+
+
 # the format of the answer
 
 FORMAT = {"type": "json_schema", "json_schema": {"name": "count", "schema": {"type": "object"}}}
