@@ -23,4 +23,8 @@ class Contract(ProtocolMeta):
         if Protocol not in cls.__bases__ or not hasattr(type(instance), "__getattr__"):
             return False
         members: set[str] = getattr(cls, "__protocol_attrs__", set())  # none on Python 3.11, which has asked them all
-        return bool(members) and all(getattr(instance, name, None) is not None for name in members)
+        return bool(members) and all(cls._is_member(name, instance) for name in members)
+
+    def _is_member(cls, name: str, instance: object) -> bool:
+        value = getattr(instance, name, cls)  # a method may be None: it is none
+        return value is not cls and (value is not None or not callable(getattr(cls, name, None)))

@@ -27,6 +27,8 @@ class GivenMessages:
         self.waiting: list[Message] = []
         """Those that were given since the last `forget`."""
         self._is_given = False
+        self._read = 0
+        """How many of those that wait the last `read` has seen."""
         self._stored = 0
         """The number of stored messages in its history."""
         self._last: Message | None = None
@@ -71,15 +73,16 @@ class GivenMessages:
 
     async def read(self) -> tuple[list[Message], Sequence[Message]]:
         """Return the messages to be stored, and the history in which they were found by their place."""
+        self._read = len(self.waiting)  # more may come while these are stored
         if self._is_given:
             return list(self.waiting), []
         history = list(await self._session.history())
         start = self._stored if self._last is None else end_of(self._last, history, self._stored) or 0
         return history[start:], history
 
-    def forget(self, stored: Sequence[Message], history: Sequence[Message]) -> None:
-        """Forget messages that are stored, as `read` has returned them."""
-        del self.waiting[: len(stored)]
+    def forget(self, history: Sequence[Message]) -> None:
+        """Forget the messages of the last `read`, with its history: they are stored."""
+        del self.waiting[: self._read]
         if history:
             self._note_place(history)
 

@@ -146,7 +146,7 @@ class SessionRecorder:
         self._recorded = await self._store.append(self._session.session_id, safe, at=self._recorded)
         self._turns += len(turn_starts(messages))
         if self._given is not None:
-            self._given.forget(messages, history)
+            self._given.forget(history)
 
 
 def _without_secrets(message: Message) -> Message:

@@ -243,3 +243,27 @@ async def test_a_message_that_a_context_of_its_own_still_takes_in_is_stored_once
     await context.set_messages([{"role": "user", "content": "one"}, {"role": "user", "content": "two"}])
     assert await recorder.flush() == 2
     await session.cleanup()
+
+
+async def test_what_a_context_of_its_own_is_given_while_its_own_message_is_stored_is_stored_then(
+    store: DurableStore, make_bundle: MakeBundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "odd.py").write_text(CONTEXT, encoding="utf-8")
+    prepared = make_bundle(providers=playbook(), session={"context": {"module": "context-odd", "source": "./odd.py"}})
+    prepared.bundle.instruction = "Be kind."
+    session = await prepared.create_session(session_id="s")
+    context, append = session.coordinator.get("context"), store.append
+    await store.create(SessionRecord("s"))
+    recorder = SessionRecorder(session, store, 0)
+    await recorder.listen()
+    context.messages.append({"role": "user", "content": "one"})
+
+    async def append_late(*place: Any, at: int) -> int:
+        monkeypatch.setattr(store, "append", append)
+        await context.add_message({"role": "user", "content": "two"})
+        return await append(*place, at=at)
+
+    monkeypatch.setattr(store, "append", append_late)
+    assert [await recorder.flush(), await recorder.flush()] == [2, 3]
+    assert [text_of(each) for each in await store.read("s")] == ["Be kind.", "one", "two"]
+    await session.cleanup()
