@@ -208,22 +208,6 @@ def test_where_nobody_can_be_asked_an_approval_is_denied_and_said(started: Any, 
     assert not (project / "hello.txt").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_termination_stops_a_turn_with_its_tools_at_once(
-    started: Any, project: Path, capsys: pytest.CaptureFixture[str], number: signal.Signals
-) -> None:
-    process = started("run", "--json", "wait for one")
-    until(process.stderr, "begun")
-    process.send_signal(number)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == exits.TERMINATED
-    assert "stopping now: wait is cut off" in err
-    assert "amplifier: stopped; continue with: amplifier run --resume echo-" in err
-    assert json.loads(out)["data"]["status"] == "cancelled"
-    assert [record["status"] for record in data(capsys, "session", "list")] == ["cancelled"]
-    assert not [*project.glob("ended-*")]
-
-
 def test_a_hangup_that_is_ignored_stays_so(project: Path) -> None:
     argv = [require("nohup"), sys.executable, "-m", "amplifier_foundation", "run", "wait for one"]
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=-1, stderr=-1, text=True) as process:

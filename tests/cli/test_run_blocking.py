@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -143,21 +142,6 @@ def press(process: subprocess.Popen[str], pattern: str) -> str:
     line: str = process.stderr.readline()
     assert re.fullmatch(pattern, line), line
     return line
-
-
-def test_a_second_termination_ends_a_run_that_is_blocked(
-    hanging: Callable[[str], None], run: Callable[..., subprocess.Popen[str]]
-) -> None:
-    hanging("tool")
-    process = run("go")
-    assert process.stderr is not None
-    while process.stderr.readline() != "begun\n":
-        pass
-    while process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-        select.select([process.stderr], [], [], 0.1)  # until it says something
-    assert process.returncode == exits.TERMINATED
-    assert "terminated while the turn goes on; continue with: amplifier run --resume" in process.stderr.read()
 
 
 @pytest.mark.parametrize("where", PLACES)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import select
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Literal
 
 from amplifier_core.approval import ApprovalTimeoutError
@@ -73,13 +73,16 @@ class Approvals:
 
     def give_up(self) -> None:
         """Deny the current question: the person wants the turn to stop."""
-        if self._wake is not None:
-            os.write(self._wake, b"x")
+        self._tell_reader(b"x")
 
     def show_again(self) -> None:
         """Show the current question again, if there is one: something else was on the screen."""
+        self._tell_reader(AGAIN)
+
+    def _tell_reader(self, what: bytes) -> None:
         if self._wake is not None:
-            os.write(self._wake, AGAIN)
+            with suppress(BrokenPipeError):  # it has ended, and the loop has not heard of it yet
+                os.write(self._wake, what)
 
     async def request_approval(
         self,

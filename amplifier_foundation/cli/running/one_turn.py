@@ -17,7 +17,7 @@ from .approving import Approvals
 from .choosing import choose
 from .showing import PersonView
 from .steady import SteadyView
-from .stopping import Presses, Stops, TurnCut, ends_to, interrupts_to, returns_to
+from .stopping import Presses, Stops, TurnCut, interrupts_to, returns_to
 from .terminal import own_terminal, tell
 from .workers import WATCH, open_chosen
 
@@ -52,16 +52,16 @@ async def one_turn(ctx: click.Context, wanted: Wanted, prompt: str, view: View) 
             watch.attach(conversation.session)
             approvals.attach(conversation.session, conversation.record.name)
             presses = Presses()
-            with interrupts_to(presses.press), ends_to(presses.press) as ends, returns_to(approvals.show_again):
+            with interrupts_to(presses.press), returns_to(approvals.show_again):
                 if prompt.startswith("/"):
                     from .expanding import expand_prompt
 
                     prompt = await expand_prompt(conversation.session.coordinator, prompt, presses.to)
                 code = await _run_turn(conversation, prompt, steady, watch, approvals, recorder, presses)
                 if code == exits.OK:
-                    return ends.choose_code(await workers.finish(conversation.session, presses, quiet=quiet))
+                    return await workers.finish(conversation.session, presses, quiet=quiet)
                 await workers.leave()
-            return ends.choose_code(code)
+            return code
 
 
 async def _run_turn(

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import _thread
 import asyncio
 import signal
 import threading
-import time
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import coroutine
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplifier_core.cancellation import as_failure
 
 from ...documents.safe_text import plain
 from .. import exits
 from ..interrupting import BlockWatch, end_now, interrupt
-from ..signals import GRACE as LAST_GRACE
-from ..signals import TOGETHER
 from ..streams import say_now
 from .terminal import own_terminal, tell
 
@@ -231,68 +227,6 @@ def returns_to(show: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         loop.remove_signal_handler(signal.SIGCONT)
-
-
-@contextmanager
-def ends_to(press: Callable[[], None]) -> Iterator[Ends]:
-    """Stop at once, by two calls of `press` in the running event loop, at SIGTERM or SIGHUP while the block runs.
-
-    An ignored SIGHUP stays so. Outside the main thread nothing changes: only the main thread gets signals.
-    """
-    ends = Ends(press)
-    is_main = threading.current_thread() is threading.main_thread()
-    heard = [each for each in (signal.SIGTERM, signal.SIGHUP) if is_main and signal.getsignal(each) != signal.SIG_IGN]
-    before = {number: signal.getsignal(number) for number in heard}
-    loop = asyncio.get_running_loop()
-    for number in heard:
-        loop.add_signal_handler(number, lambda: None)  # as in `interrupts_to`
-        signal.signal(number, ends)
-    try:
-        yield ends
-    finally:
-        ends.has_ended = True
-        for number, handler in before.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler)
-
-
-class Ends:
-    """The handler of SIGTERM and SIGHUP: the first stops a turn at once, the second ends the process.
-
-    So do `LAST_GRACE` seconds: a module may block the loop.
-    """
-
-    def __init__(self, press: Callable[[], None]) -> None:
-        self.has_ended = False
-        """Whether nothing is to be stopped any more."""
-        self._press = press
-        self._loop = asyncio.get_running_loop()
-        self._first: float | None = None
-
-    def __call__(self, number: int, frame: object) -> None:
-        if self._first is None:
-            self._first = time.monotonic()
-            for _ in range(2):
-                self._loop.call_soon_threadsafe(self._press)
-            with suppress(RuntimeError):  # no thread can be started
-                _thread.start_new_thread(self._end_later, ())  # `threading` takes locks
-        elif time.monotonic() - self._first > TOGETHER:
-            _end_terminated()
-
-    def choose_code(self, code: int) -> int:
-        """Return the exit code of a stopped turn: 143 after a signal."""
-        is_stopped = self._first is not None and code in (exits.CANCELLED, exits.INTERRUPTED)
-        return exits.TERMINATED if is_stopped else code
-
-    def _end_later(self) -> None:
-        time.sleep(LAST_GRACE)
-        if not self.has_ended:
-            _end_terminated()
-
-
-def _end_terminated() -> NoReturn:
-    say_now("amplifier: terminated while the turn goes on; continue with: amplifier run --resume last")
-    end_now(exits.TERMINATED)
 
 
 class Interrupts:

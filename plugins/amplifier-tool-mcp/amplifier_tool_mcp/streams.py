@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from anyio import EndOfStream
 from anyio.abc import ObjectReceiveStream
 
 if TYPE_CHECKING:
@@ -11,10 +12,15 @@ if TYPE_CHECKING:
 
 
 class ChangedStream(ObjectReceiveStream[Any]):
-    """The items of a stream, messages and errors, as `change` returns them; None drops one."""
+    """The items of a stream, messages and errors, as `change` returns them; None drops one.
 
-    def __init__(self, inner: Any, change: Callable[[Any], Awaitable[Any]]) -> None:
-        self._inner, self._change = inner, change
+    Its end waits for `end`.
+    """
+
+    def __init__(
+        self, inner: Any, change: Callable[[Any], Awaitable[Any]], end: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        self._inner, self._change, self._end = inner, change, end
 
     @property
     def last_context(self) -> Any:
@@ -24,8 +30,13 @@ class ChangedStream(ObjectReceiveStream[Any]):
     async def receive(self) -> Any:
         """Return the next item. Raises `anyio.EndOfStream`."""
         while True:
-            item = await self._change(await self._inner.receive())
-            if item is not None:
+            try:
+                item = await self._inner.receive()
+            except EndOfStream:
+                if self._end is not None:
+                    await self._end()
+                raise
+            if (item := await self._change(item)) is not None:
                 return item
 
     async def aclose(self) -> None:

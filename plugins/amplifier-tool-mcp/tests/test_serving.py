@@ -366,6 +366,23 @@ def test_the_end_of_its_stdin_ends_the_program(served: dict[str, str]) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
+def test_what_was_asked_before_the_end_of_its_stdin_is_answered(served: dict[str, str]) -> None:
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    ask = {"name": "ask_helper", "arguments": {"prompt": "hello"}}
+    said: list[dict[str, Any]] = [
+        {"id": 0, "method": "initialize", "params": about},
+        {"method": "notifications/initialized"},
+        *({"id": number, "method": "tools/call", "params": ask} for number in range(1, 20)),
+    ]
+    lines = "".join(f"{json.dumps({'jsonrpc': '2.0', **each})}\n" for each in said)
+    done = subprocess.run(
+        program(), input=lines, env=served, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (done.returncode, sorted(each["id"] for each in answers)) == (0, [*range(20)])
+    assert all(each["result"]["content"][0]["text"] == "You said: hello" for each in answers if each["id"])
+
+
 LINES = [
     ("garbage", (None, -32700)),
     ("{bad", (None, -32700)),

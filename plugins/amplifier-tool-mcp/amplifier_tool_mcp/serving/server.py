@@ -28,6 +28,7 @@ from amplifier_foundation.sessions.failures import describe_failure
 from ..stdio import read_message
 from ..streams import ChangedStream
 from .lines import read_stdin
+from .open_requests import OpenRequests
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -105,20 +106,24 @@ def _make_result(text: str, facts: Mapping[str, Any] | None = None, *, failed: b
 async def serve_stdio(server: Server[Any]) -> int:
     """Serve the caller at stdin and stdout until it closes them, or a signal asks for the end; return the exit code.
 
-    A line that is no message is answered with an error, with the id that it has, unless it is a broken answer.
+    At the end of stdin, what was asked is answered first. A line that is no message is answered with an error, with the
+    id that it has, unless it is a broken answer.
     """
     lines: Any = read_stdin()  # the SDK needs no more of a file
     async with _end_on_signal() as codes, stdio_server(lines) as (reading, writing):
+        requests = OpenRequests(writing)
 
         async def repair(item: Any) -> Any:
             found = _repair(item) if isinstance(item, ValidationError) else item
             if not isinstance(found, types.JSONRPCError):
+                requests.hear(getattr(found, "message", None))
                 return found
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the caller has left
                 await writing.send(SessionMessage(found))
             return None
 
-        await server.run(ChangedStream(reading, repair), writing, server.create_initialization_options())
+        heard = ChangedStream(reading, repair, requests.wait)
+        await server.run(heard, requests, server.create_initialization_options())
     return codes[0]
 
 
