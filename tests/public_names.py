@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType, ModuleType, UnionType
 from typing import Any
 
 import click
@@ -90,6 +90,8 @@ def describe(path: str, value: Any) -> Iterator[tuple[str, str]]:
         yield from describe_class(path, value)
     elif callable(value) and hasattr(value, "__qualname__"):
         yield from describe_function(path, value, "function")
+    elif isinstance(value, UnionType):
+        yield path, "UnionType"  # `Union` since Python 3.14
     else:
         yield path, shorten(repr(value)) if isinstance(value, str | int | float | None) else type(value).__name__
 

@@ -9,6 +9,7 @@ import stat
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_from_bytes
 
 from amplifier_core.errors import StoreUnavailable
 
@@ -156,7 +157,7 @@ def connect(path: Path, busy_timeout: float, kind: type[Connection] = Connection
 def raw_connection(path: Path, busy_timeout: float, kind: type[Connection] = Connection) -> Connection:
     """Return a connection to an existing file, which it has not read yet."""
     return sqlite3.connect(
-        f"{path.as_uri()}?mode=rw",
+        f"file://{quote_from_bytes(os.fsencode(path))}?mode=rw",  # `Path.as_uri` imports much since Python 3.14
         uri=True,
         timeout=busy_timeout,
         isolation_level=None,

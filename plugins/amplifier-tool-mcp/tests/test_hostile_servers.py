@@ -149,7 +149,7 @@ async def test_half_a_character_in_a_result_loses_that_character_alone(open_room
 
 
 def test_a_deep_message_with_half_a_character_is_no_message() -> None:
-    with pytest.raises(ValueError, match="recursion"):
+    with pytest.raises(ValueError, match="recursion|Stack overflow"):  # as Python says it
         stdio.read_message(b'["\\ud83d",' + b"[" * 100_000)
 
 
