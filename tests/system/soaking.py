@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -323,7 +324,7 @@ class Soak:
         assert await asyncio.to_thread(self.process.wait, 60) == 128 + signal.SIGTERM
 
     def _is_idle(self) -> bool:
-        with sqlite3.connect(self.home / "amplifier.db") as db:
+        with closing(sqlite3.connect(self.home / "amplifier.db")) as db:
             query = "SELECT count(*) FROM deliveries WHERE state IN ('pending', 'claimed')"
             before = db.execute(query).fetchone()[0]
             time.sleep(1.5)
@@ -379,7 +380,7 @@ class Soak:
         assert sum(each.event.event_name == "work:done" for each in deliveries) == files
 
     def _check_size(self, deliveries: int) -> None:
-        with sqlite3.connect(self.home / "amplifier.db") as db:
+        with closing(sqlite3.connect(self.home / "amplifier.db")) as db:
             assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
             pages, free, size = (
                 db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
