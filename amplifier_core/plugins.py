@@ -119,8 +119,6 @@ class Plugins:
         self.storages: Registry[StorageFactory] = self.registry_of("storage")
         self.runners: Registry[RunnerFactory] = self.registry_of("runner")
         self._owners: dict[str, str] = {}
-        self._named_so: dict[str, str] = {}
-        """The owners of the plugins to load, by name: what a plugin is named after, no other package may offer."""
         self._offers: dict[str, dict[str, list[str]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -139,7 +137,7 @@ class Plugins:
 
     def offers_of(self, plugin: str) -> dict[str, list[str]]:
         """Return the registered names of a plugin by kind: `{"trigger": ["trigger-timer"]}`; {} for none."""
-        return {kind: list(names) for kind, names in self._offers.get(plugin, {}).items()}
+        return {kind: list(names) for kind, names in self._offers.get(plugin, {}).items() if names}
 
     def hooks_of(self, plugin: str) -> list[str]:
         """Return the names of the hooks that a registered plugin implements, sorted."""
@@ -149,9 +147,10 @@ class Plugins:
     def register(self, plugin: object, name: str = "", row: PluginRow | None = None) -> PluginRow:
         """Take one plugin: a module or object with `@hookimpl` functions.
 
-        Raises `NameTaken` if its name, or a name that it offers, is registered already. Raises `PluginLoadFailed` for
-        every other fault: an unknown hook, wrong arguments, or a hook that is async where its specification is not, or
-        the reverse. A refused plugin is never called later.
+        Raises `NameTaken` if its name, or a name that it offers, is registered already. Where it has the very name
+        that it offers, the plugin of another distribution that offered it before fails instead, with a warning. Raises
+        `PluginLoadFailed` for every other fault: an unknown hook, wrong arguments, or a hook that is async where its
+        specification is not, or the reverse. A refused plugin is never called later.
         """
         name = name or getattr(plugin, "__name__", type(plugin).__name__)
         row = row or PluginRow(name, "this program", "", name)
@@ -189,9 +188,17 @@ class Plugins:
         def register(name: str, factory: object) -> None:
             if not isinstance(name, str) or not name or factory is None:
                 raise ValueError(f"register({name!r}, {factory!r}): give a name and a factory")
-            owner = self._named_so.get(name, row.owner)
-            if row.name != name and owner != row.owner:
-                raise NameTaken(registry.kind, name, (owner, row.owner), first_counts=True)
+            having = (each for each in self.rows if name in each.offers)
+            other = next((each for each in having if name in self._offers[each.name].get(registry.kind, ())), row)
+            if other.owner != row.owner and name == other.name:
+                raise NameTaken(registry.kind, name, (other.owner, row.owner), first_counts=True)
+            if other.owner != row.owner and name == row.name:
+                del registry._offers[name]
+                self._offers[other.name][registry.kind].remove(name)
+                other.offers.remove(name)
+                if self._owners.pop(other.name, None):
+                    self._manager.unregister(name=other.name)
+                _fail(other, NameTaken(registry.kind, name, (row.owner, other.owner), first_counts=True))
             registry.add(name, factory, row.owner)
             row.offers.append(name)
             self._offers.setdefault(row.name, {}).setdefault(registry.kind, []).append(name)
@@ -311,7 +318,6 @@ def load_plugins(
     entries = find_entry_points(hookspecs.GROUP)
     if not safe_mode:
         _report_unknown(environ, {entry.name for entry in entries})
-        plugins._named_so = {each.name: str(each.dist) for each in reversed(entries) if is_allowed(each.name, environ)}
     with LoadingMarks(None if safe_mode else marks) as loading:
         for entry in entries:
             row = PluginRow(entry.name, *entry.dist, entry.value)

@@ -222,6 +222,30 @@ def test_a_module_whose_entry_point_names_no_function_is_found_before_a_start(
         assert (code, said in err) == (exits.USAGE, True), err
 
 
+def test_a_plugin_named_as_what_another_one_offers_reserves_nothing_that_it_does_not_offer(site: Site) -> None:
+    hook = "from amplifier_core.hookspecs import hookimpl\n\n@hookimpl\n"
+    runner = f"{hook}def amplifier_register_runner(register):\n    register('trigger-zeta', object)\n"
+    site.plugin("dist-hooks", runner, name="trigger-zeta")
+    site.plugin("dist-events", TRIGGER, name="zeta-events")
+    plugins = load_plugins()
+    offers = {name: plugins.offers_of(name) for name in ("trigger-zeta", "zeta-events")}
+    assert offers == {"trigger-zeta": {"runner": ["trigger-zeta"]}, "zeta-events": {"trigger": ["trigger-zeta"]}}
+
+
+@pytest.mark.parametrize("mark", ["block", "disable"])
+def test_a_package_in_place_of_a_plugin_that_is_not_loaded_is_used(
+    mark: str, told: Told, site: Site, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.plugin("dist-rival", RIVAL, name="storage-aa")
+    if mark == "block":
+        monkeypatch.setenv("AMPLIFIER_BLOCK_PLUGINS", "storage-sqlite")
+    else:
+        assert told("plugin", "disable", "storage-sqlite")[0] == exits.OK
+    rows = data_of(told, "plugin", "list", "--load")["plugins"]
+    statuses = {each["name"]: (each["status"], each["error"]) for each in rows if each["name"] == "storage-aa"}
+    assert statuses == {"storage-aa": ("loaded", "")}
+
+
 # listing
 
 

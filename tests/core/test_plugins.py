@@ -107,6 +107,26 @@ def test_a_name_taken_twice_names_both_owners_now_and_at_every_use(plugins: Plug
             plugins.triggers.get("trigger-x")
 
 
+@pytest.mark.parametrize("order", [("x", "y"), ("y", "x")])
+def test_of_two_that_offer_one_name_the_plugin_named_so_keeps_it_in_every_order(
+    plugins: Plugins, order: tuple[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    offered = {"x": dict, "y": list}
+    rows = {name: PluginRow(name, f"dist-{name}", "1.0", name) for name in order}
+    taken = "runner 'x' is registered by both dist-x 1.0 and dist-y 1.0; the first is used"
+    for name in order:
+        try:
+            plugins.register(offering("runner", "x", offered[name]), name, rows[name])
+        except NameTaken as error:
+            assert (name, str(error).partition(". ")[0]) == ("y", taken)
+    assert plugins.runners.get("x") is dict
+    assert (rows["x"].status, plugins.offers_of("x")) == ("loaded", {"runner": ["x"]})
+    assert (plugins.offers_of("y"), rows["y"].offers) == ({}, [])
+    if order[0] == "y":
+        assert (rows["y"].status, rows["y"].error.partition(". ")[0]) == ("failed", f"NameTaken: {taken}")
+        assert [text.partition(". ")[0] for text in caplog.messages] == [taken]
+
+
 def test_two_plugins_of_one_name_are_an_error_and_the_first_stays(plugins: Plugins) -> None:
     plugins.register(
         offering("trigger", "trigger-x"), name="same", row=PluginRow("same", "dist-one", "1.0", "one:plugin")
