@@ -8,6 +8,7 @@ from amplifier_core.entry_points import find_entry_points
 from amplifier_core.errors import PluginRefused
 from amplifier_core.loader import GROUP, modules_in_folders
 from amplifier_core.permissions.hidden import is_printable
+from amplifier_core.plugin_guard import guard_module
 
 from ..documents.positions import Place, format_path
 from ..documents.problems import Problem, error_at, warning_at
@@ -91,7 +92,8 @@ def describe_unloaded(kind: str, name: str, plugins: Plugins) -> str:
 def check_refusals(bundle: Bundle) -> Iterator[Problem]:
     """Yield each installed module without a function to mount it, or refused by the user or the project.
 
-    It is an error where no session can be without it, else a warning.
+    It is an error where no session can be without it, else a warning. A module in place of a function is imported:
+    it may be one to call.
     """
     refused = [*_refused(named_modules(bundle))]
     has_provider = len(bundle.providers) > sum(each.kind == "providers" for each, _ in refused)
@@ -108,11 +110,17 @@ def _refused(named: Iterator[NamedModule]) -> Iterator[tuple[NamedModule, str]]:
         try:
             for entry in () if each.name in in_folders else find_entry_points(GROUP, each.name):
                 entry.check()
-                if entry.value == entry.module:
+                if entry.value != entry.module or each.kind == "tools":  # in a sandbox, a tool is imported there alone
+                    continue
+                with guard_module(f"module '{each.name}' of {entry.dist}"):
+                    mount = entry.load()
+                if not callable(mount):
                     told = f"module '{each.name}' of {entry.dist} cannot be mounted: its entry point names no function"
                     yield each, f"{told}. Write '{entry.name} = \"{entry.module}:mount\"' into its pyproject.toml"
         except PluginRefused as refusal:
             yield each, str(refusal)
+        except Exception:  # mounting reports the cause
+            continue
 
 
 def declared_triggers(bundle: Bundle) -> Iterator[tuple[Place, TriggerConfig]]:

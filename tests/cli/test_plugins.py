@@ -222,6 +222,27 @@ def test_a_module_whose_entry_point_names_no_function_is_found_before_a_start(
         assert (code, said in err) == (exits.USAGE, True), err
 
 
+def test_a_module_that_can_be_called_itself_is_mounted(told: Told, site: Site, project: Path) -> None:
+    code = """
+import sys, types
+
+class Called(types.ModuleType):
+    async def __call__(self, coordinator, config=None):
+        from amplifier_context_simple import mount
+        return await mount(coordinator, config or {})
+
+sys.modules[__name__].__class__ = Called
+"""
+    site.install("dist-own", {"amplifier.modules": {"context-own": "own_context"}}, {"own_context.py": code})
+    (project / "bundle.md").write_text(
+        "---\nbundle: {name: a}\nsession: {context: context-own}\n"
+        "providers: [{module: provider-playbook, config: {otherwise: {say: hi}}}]\n---\n"
+    )
+    for command in ("bundle validate", "run --trust hello"):
+        code, _, err = told(*command.split())
+        assert (code, "no function" in err) == (exits.OK, False), err
+
+
 def test_a_plugin_named_as_what_another_one_offers_reserves_nothing_that_it_does_not_offer(site: Site) -> None:
     hook = "from amplifier_core.hookspecs import hookimpl\n\n@hookimpl\n"
     runner = f"{hook}def amplifier_register_runner(register):\n    register('trigger-zeta', object)\n"
