@@ -153,9 +153,14 @@ def _check_known(program: str, words: list[str], search: str) -> None:
     if words[:2] == ["-m", _PYTHON_FILTER] and re.fullmatch(_PYTHON, name):
         # `nbstripout --install` sets the Python beside it; a folder with both, found nowhere else, may be anybody's
         name = _PYTHON_FILTER
-        found = [shutil.which(name, path=each) for each in (search, str(Path(sys.executable).parent))]
-        beside = [folder for each in found if each for folder in (Path(each).parent, Path(each).resolve().parent)]
-        is_installed = is_installed or Path(program).parent in beside
+        places, folder = (search, str(Path(sys.executable).parent)), Path(program).parent
+        found = [Path(each) for place in places if (each := shutil.which(name, path=place))]
+        beside = [each for path in found for each in (path.parent, path.resolve().parent)]
+        # in PATH, pyenv, asdf and mise have scripts alone, in a folder beside those of the versions
+        versions = [path.parent.resolve().parent for path in found if path.parent.name == "shims"]
+        is_version = any(folder.resolve().is_relative_to(each) for each in versions)
+        is_beside = folder in beside or (is_version and shutil.which(name, path=str(folder)) is not None)
+        is_installed = is_installed or is_beside
     if (name not in _KNOWN and [name, *words[:1]] != ["git", "lfs"]) or not is_installed:
         raise _Refused("only the repository's own configuration has it", _OWN_SETTING)
 

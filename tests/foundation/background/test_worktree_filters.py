@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -184,6 +185,31 @@ def test_a_python_of_the_repositorys_configuration_runs_only_beside_an_installed
     repository.git("config", "filter.f.clean", f"{tools}/python3 -m cat")
     with pytest.raises(Exception, match="only the repository's own configuration has it"):
         clean(repository, "no filter\n")
+
+
+def test_a_python_runs_where_a_manager_of_versions_has_its_script_for_nbstripout_in_path(
+    repository: Repository, tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shims, tools = tmp_path / "pyenv" / "shims", tmp_path / "pyenv" / "versions" / "3.11.7" / "bin"
+    write_program(tools / "python3.11", "echo $*; cat")
+    write_program(tools / "nbstripout", "")
+    monkeypatch.setenv("PATH", str(shims), prepend=os.pathsep)
+    repository.git("config", "filter.f.clean", f'"{tools}/python3.11" -m nbstripout')
+    refused = "only the repository's own configuration has it"
+    with pytest.raises(Exception, match=refused):
+        clean(repository, "not in PATH\n")
+    write_program(shims / "nbstripout", 'exec pyenv exec nbstripout "$@"')
+    assert clean(repository, "there\n") == "-m nbstripout\nthere\n"
+    (tools / "nbstripout").unlink()
+    with pytest.raises(Exception, match=refused):
+        clean(repository, "not beside\n")
+    write_program(tmp_path / "tools" / "python3.11", "echo $*; cat")
+    write_program(tmp_path / "tools" / "nbstripout", "")
+    (tools.parent / "link").symlink_to(tmp_path / "tools")
+    for folder in (tmp_path / "tools", tools.parent / "link", f"{shims}/../../tools"):
+        repository.git("config", "filter.f.clean", f"{folder}/python3.11 -m nbstripout")
+        with pytest.raises(Exception, match=refused):
+            clean(repository, f"in {folder}\n")
 
 
 @pytest.mark.parametrize("missing", ["no-such-program -x", "/no/such/program"])
