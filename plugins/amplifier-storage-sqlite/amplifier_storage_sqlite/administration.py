@@ -163,7 +163,7 @@ class SqliteAdministration:
 
         The new file replaces the old one in one step: killed at any moment, this leaves one of the two in place.
         Triggers and views of another hand are refused; other faults are logged, as it may be the only backup. Missing
-        indexes are made, and those of another hand dropped.
+        indexes are made, and those that may refuse new rows and no store has dropped.
         """
         source = path or next(iter(self.backups()), None)
         if source is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sqlite3
 from contextlib import closing, suppress
@@ -24,8 +25,11 @@ from .values import checksum, loads, unplain
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+logger = logging.getLogger(__name__)
+
 SALVAGE = "write everything readable into a new store: amplifier store salvage"
 REPAIR = "rebuild the indexes: amplifier store check --repair"
+DROP = "drop it: amplifier store check --repair"
 MOST = 100
 """Faults reported of one kind."""
 
@@ -42,6 +46,14 @@ _JSON = {
     "trigger_states": "SELECT triggers.trigger || ' ' || key, value FROM trigger_states "
     "JOIN triggers ON triggers.id = trigger_states.trigger",
 }
+
+# Indexes of one's own: they hold no row back, whatever it has.
+_HARMLESS = """
+SELECT indexes.name FROM sqlite_master AS tables, pragma_index_list(tables.name) AS indexes
+WHERE tables.type = 'table' AND tables.rootpage > 0 AND origin = 'c' AND NOT "unique" AND NOT partial AND NOT EXISTS (
+    SELECT * FROM pragma_index_xinfo(indexes.name) WHERE cid = -2 OR coll NOT IN ('BINARY', 'NOCASE', 'RTRIM')
+)
+"""
 
 # A history is complete when each part is: its own messages up to the end that the record names, and the shared ones of
 # its source.
@@ -100,21 +112,29 @@ def lacks_indexes(db: sqlite3.Connection) -> bool:
 
 
 def restore_indexes(db: sqlite3.Connection) -> None:
-    """Give a file the indexes and searches of a store, and no others: an index of another hand may refuse new rows.
+    """Give a file the indexes and searches of a store, and drop each index of another hand that may refuse new rows.
 
     Raises `sqlite3.IntegrityError` for rows that no index of a store allows.
     """
-    if _make_indexes(db):
+    plan = _make_indexes(db)
+    if any(kind == "table" for kind, _ in plan):
         _rebuild_searches(db)
+    _tell_dropped(plan)
 
 
-def _make_indexes(db: sqlite3.Connection) -> bool:
-    """Carry out the plan; return whether searches are to be made anew."""
+def _make_indexes(db: sqlite3.Connection) -> dict[tuple[str, str], list[str]]:
+    """Carry out the plan, and return it."""
     plan = _plan_indexes(db)
     for statements in plan.values():
         for statement in statements:
             db.execute(statement)
-    return any(kind == "table" for kind, _ in plan)
+    return plan
+
+
+def _tell_dropped(plan: dict[tuple[str, str], list[str]]) -> None:
+    for kind, name in plan:
+        if (kind, name) not in _read_known():
+            logger.warning("the index '%s', which no store has, is dropped: it may refuse new rows", name)
 
 
 def _rebuild_searches(db: sqlite3.Connection) -> None:
@@ -154,13 +174,15 @@ def _read_schema(db: sqlite3.Connection) -> dict[tuple[str, str], _Definition]:
 def _plan_indexes(db: sqlite3.Connection) -> dict[tuple[str, str], list[str]]:
     """Return each wrong or missing index and search of a file, with the statements to mend it.
 
-    The table of a search without statements is made by `_rebuild_searches`. Indexes of other tables stay.
+    The table of a search without statements is made by `_rebuild_searches`. Indexes of other tables stay, and
+    those that refuse no row.
     """
     known, there = _read_known(), _read_schema(db)
+    harmless = {name for (name,) in db.execute(_HARMLESS)}
     plan = {}
     for (kind, name), found in there.items():
         wanted = known.get((kind, name))
-        is_index = kind == "index" and (wanted or ("table", found.table) in known)
+        is_index = kind == "index" and (wanted or (("table", found.table) in known and name not in harmless))
         if (is_index or (wanted and wanted.is_search())) and not found.is_same(wanted):
             quoted = name.replace('"', '""')
             plan[kind, name] = [f'DROP {kind} "{quoted}"']
@@ -202,7 +224,7 @@ def rebuild_indexes(db: sqlite3.Connection) -> bool:
     with suppress(sqlite3.Error):
         db.execute("BEGIN IMMEDIATE")
         try:
-            _make_indexes(db)  # first: one of another hand may fail what follows
+            plan = _make_indexes(db)  # first: one of another hand may fail what follows
             if not _has_lost_rows(db):
                 db.execute("REINDEX")
                 restore_order(db)
@@ -210,6 +232,7 @@ def rebuild_indexes(db: sqlite3.Connection) -> bool:
                 count_deliveries(db)
                 if not damaged_pages(db):
                     db.execute("COMMIT")
+                    _tell_dropped(plan)
                     return True
         finally:
             if db.in_transaction:
@@ -235,7 +258,7 @@ def _strange_schema(db: sqlite3.Connection) -> Iterator[StoreFault]:
         kind, name = place
         is_known = place in _read_known()
         what = f"no {kind} '{name}' as a store has it" if is_known else f"{kind} '{name}', which no store has"
-        yield StoreFault("file", f"has {what}", REPAIR)
+        yield StoreFault("file", f"has {what}", REPAIR if is_known else DROP)
 
 
 def _wrong_derived(db: sqlite3.Connection) -> Iterator[StoreFault]:

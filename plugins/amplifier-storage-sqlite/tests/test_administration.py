@@ -295,7 +295,7 @@ async def test_what_no_store_has_is_not_restored_and_a_fault_of_a_store(
 
 
 async def test_a_backup_without_an_index_of_search_and_one_with_foreign_indexes_are_restored_with_those_of_a_store(
-    path: Path, administration: SqliteAdministration
+    path: Path, administration: SqliteAdministration, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = open_sqlite({"path": path})
     await _fill(store, 1, "word")
@@ -322,7 +322,8 @@ async def test_a_backup_without_an_index_of_search_and_one_with_foreign_indexes_
     remedy = "rebuild the indexes: amplifier store check --repair"
     lacking = ["table 'document_index'", "table 'message_index'", "table 'session_index'", "table 'word_index'"]
     lacking += ["index 'deliveries_once'", "index 'received_once'"]
-    foreign = [(f"has index '{name}', which no store has", remedy) for name in ("strict", "failing")]
+    drop = "drop it: amplifier store check --repair"
+    foreign = [(f"has index '{name}', which no store has", drop) for name in ("strict", "failing")]
     assert told == {*foreign, *((f"has no {each} as a store has it", remedy) for each in lacking)}
     administration.restore(backup)
     assert _execute(path, named) == usual
@@ -331,8 +332,48 @@ async def test_a_backup_without_an_index_of_search_and_one_with_foreign_indexes_
     assert len(await store.search_documents("/p", "notes", "first")) == 1
     assert len((await store.search_messages("word")).matches) == 10
     await store.close()
+    said = "the index '{}', which no store has, is dropped: it may refuse new rows"
+    dropped = [said.format("strict"), said.format("failing")]
+    assert caplog.messages == dropped
     assert backed_up.check(repair=True) == []
     assert _execute(backup, named) == usual
+    assert caplog.messages == dropped * 2
+
+
+def test_an_index_of_ones_own_that_refuses_no_row_is_no_fault_and_stays(
+    path: Path, administration: SqliteAdministration, caplog: pytest.LogCaptureFixture
+) -> None:
+    asyncio.run(open_sqlite({"path": path}).close())
+    made = 'CREATE INDEX "my report" ON sessions (created DESC, "name" COLLATE NOCASE)'
+    _execute(path, made, "DROP INDEX deliveries_once")
+    [lacking] = administration.check()
+    assert lacking.message == "has no index 'deliveries_once' as a store has it"
+    assert administration.check(repair=True) == []
+    administration.restore(administration.backup())
+    assert _execute(path, "SELECT sql FROM sqlite_master WHERE name = 'my report'") == [(made,)]
+    assert administration.check() == []
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "UNIQUE INDEX own ON sessions (name)",
+        "INDEX own ON sessions (name) WHERE name > 'a'",
+        "INDEX own ON sessions (lower(name))",
+        "INDEX own ON sessions (name COLLATE own)",
+    ],
+)
+def test_an_index_of_ones_own_that_may_refuse_a_row_is_dropped(
+    path: Path, administration: SqliteAdministration, caplog: pytest.LogCaptureFixture, index: str
+) -> None:
+    asyncio.run(open_sqlite({"path": path}).close())
+    with closing(sqlite3.connect(path)) as db:
+        db.create_collation("own", lambda one, other: (one > other) - (one < other))
+        db.execute(f"CREATE {index}")
+    assert "has index 'own', which no store has" in [each.message for each in administration.check()]
+    assert administration.check(repair=True) == []
+    assert caplog.messages == ["the index 'own', which no store has, is dropped: it may refuse new rows"]
 
 
 async def test_an_index_on_a_function_that_is_not_there_is_told_and_a_repair_drops_it(
