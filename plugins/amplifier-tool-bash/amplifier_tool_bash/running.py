@@ -6,10 +6,11 @@ import asyncio
 import os
 import signal
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amplifier_sandbox.contracts import find_bash
+from amplifier_core.process_forks import close_in_forks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -24,14 +25,16 @@ _LAST_OUTPUT = 1.0
 _HELD = """
 exec 8<&0 </dev/null 9>&2 2>/dev/null
 trap : HUP INT QUIT USR1 USR2 ALRM TERM
-(trap '' HUP INT QUIT USR1 USR2 ALRM TERM; read -r -u 8; kill -KILL 0) >/dev/null 9>&- &
+(trap '' HUP INT QUIT USR1 USR2 ALRM TERM; unset TMOUT; read -r line <&8; kill -KILL 0) >/dev/null 9>&- &
 "$@" 8<&- 2>&9 9>&-
 code=$?
 kill -KILL $!
 wait $!
 exit $code
 """
-"""Runs a command in bash, and kills its whole group at the end of stdin; signals are left to the command."""
+"""Runs a command in a shell, and kills its whole group at the end of stdin; signals are left to the command."""
+_SHELL = ("/bin/sh", "-p", "-c", _HELD, "sh")
+"""Starts it: outside of a sandbox, with the command's environment, nothing of which is code for this shell."""
 
 
 class Command:
@@ -44,7 +47,7 @@ class Command:
         pipe: asyncio.ReadTransport,
         output: Output,
         hear: Callable[[str], Awaitable[None]] | None,
-        holding: int,
+        holding: FileIO,
     ) -> None:
         self._process = process
         self._stream = stream
@@ -61,10 +64,9 @@ class Command:
 
         The process ends with this one in any case: the kernel closes the pipe `holding` then.
         """
-        argv = launch.argv
-        if launch.goes_on:
-            argv = [find_bash(), "--noprofile", "--norc", "-c", _HELD, "bash", *argv]
-        held, holding = os.pipe()
+        argv = [*_SHELL, *launch.argv] if launch.goes_on else launch.argv
+        held, kept = os.pipe()
+        holding = close_in_forks(FileIO(kept, "w"))
         incoming, outgoing = os.pipe()
         stream = asyncio.StreamReader(limit=_PIECE)
         pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -83,7 +85,7 @@ class Command:
             )
         except BaseException:
             pipe.close()
-            os.close(holding)
+            holding.close()
             raise
         finally:
             for descriptor in (held, outgoing, *launch.descriptors):
@@ -117,7 +119,7 @@ class Command:
                 reading.cancel()
         finally:
             self._pipe.close()
-            os.close(self._holding)
+            self._holding.close()
         return in_time
 
     async def _stop(self, grace: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,8 +15,10 @@ import pytest
 
 from amplifier_core import ModuleCoordinator
 from amplifier_sandbox.choosing import NoSandbox, find_sandbox
+from amplifier_sandbox.contracts import Run
 from amplifier_tool_bash.client_terminal import TERMINAL, TERMINALS
 from amplifier_tool_bash.output import Output
+from amplifier_tool_bash.running import Command
 from amplifier_tool_bash.tools import OUTPUT
 
 
@@ -81,7 +84,7 @@ async def test_a_command_that_takes_too_long_is_asked_to_end_and_what_it_said_st
 
 
 PROGRAM = """
-import asyncio, sys
+import asyncio, os, signal, sys
 from amplifier_sandbox.choosing import find_sandbox
 from amplifier_sandbox.contracts import Run
 from amplifier_tool_bash.output import Output
@@ -92,7 +95,11 @@ async def main():
     shell = ["/bin/bash", "-c", f"trap '' TERM; sleep {mark} & sleep {mark}; echo"]
     launch = find_sandbox(kind).launch(Run(shell, folder, folder, scratch=folder))
     command = await Command.start(launch, folder, Output(1000))
-    print(flush=True)
+    fork = os.fork()  # as a tool may do
+    if fork == 0:
+        os.close(1)
+        signal.pause()
+    print(fork, flush=True)
     await command.finish(None, 1)
 
 asyncio.run(main())
@@ -107,11 +114,30 @@ async def test_a_command_ends_with_a_program_that_is_killed(kind: str, mark: str
         argv = [sys.executable, "-c", PROGRAM, kind, f"{mark}{count}", str(work)]
         program = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
         assert program.stdout is not None
-        await program.stdout.readline()
-        await until_there(f"{mark}{count}", count)
-        program.kill()
-        await program.wait()
-        await until_gone(f"{mark}{count}")
+        fork = int(await program.stdout.readline())
+        try:
+            await until_there(f"{mark}{count}", count)
+            program.kill()
+            await program.wait()
+            await until_gone(f"{mark}{count}")
+        finally:
+            os.kill(fork, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("kind", ["landlock", "off"])
+async def test_the_environment_of_a_command_is_no_code_for_what_starts_it(
+    kind: str, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    escaped = tmp_path / "escaped"
+    (work / "env.sh").write_text(f"touch {escaped}\n")
+    with suppress(NoSandbox):
+        made = find_sandbox(kind).launch(Run(["/bin/true"], str(work), str(work), scratch=str(work)))
+        codes = {"BASH_ENV": "env.sh", "ENV": "env.sh", "SHELLOPTS": "xtrace", "PS4": f"$(touch {escaped})"}
+        environment = made.environment | codes | {"BASH_FUNC_kill%%": f"() {{ touch {escaped}; }}"}
+        command = await Command.start(made._replace(environment=environment), str(work), Output(1000))
+        assert await command.finish(60, 1)
+        assert command.code == 0
+        assert not escaped.exists()
 
 
 async def test_a_command_that_does_not_end_when_asked_is_killed(bash: Any) -> None:
