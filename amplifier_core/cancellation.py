@@ -199,7 +199,9 @@ def as_failure(error: BaseException, before: int = 0) -> BaseException:
 
 def ends_program(error: BaseException) -> bool:
     """Return whether an error out of a module's code is an exit or an interrupt of the program itself: a signal's."""
-    return isinstance(error, KeyboardInterrupt | SystemExit) and as_failure(error) is error
+    if isinstance(error, Exception | asyncio.CancelledError | GeneratorExit):
+        return False
+    return as_failure(error) is error
 
 
 def own_failure(error: BaseException, before: int = 0) -> Exception:
@@ -265,7 +267,7 @@ def _ends_in_raise(error: BaseException) -> bool:
 
 
 def _is_at_signal(error: BaseException) -> bool:
-    """Return whether a signal handler has raised an exit or an interrupt, or a module has in place of such a one.
+    """Return whether a signal handler has raised an error of no class of `Exception`, or a module has in its place.
 
     Other errors may be between the two.
     """
@@ -274,7 +276,7 @@ def _is_at_signal(error: BaseException) -> bool:
     seen: set[int] = set()
     while at is not None and id(at) not in seen:
         seen.add(id(at))
-        if isinstance(at, KeyboardInterrupt | SystemExit) and _is_raised_in(at, handlers):
+        if not isinstance(at, Exception) and _is_raised_in(at, handlers):
             return True
         if at is not error and isinstance(at, KeyboardInterrupt) and not _ends_in_raise(at):
             return True

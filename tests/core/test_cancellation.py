@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
-from amplifier_core.cancellation import CancellationState, CancellationToken, as_failure, own_failure, run_guarded
+from amplifier_core.cancellation import (
+    CancellationState,
+    CancellationToken,
+    as_failure,
+    ends_program,
+    own_failure,
+    run_guarded,
+)
 from amplifier_core.errors import PluginError
 
 if TYPE_CHECKING:
@@ -256,6 +264,29 @@ def test_what_a_module_raises_is_an_exception_with_a_text(error: BaseException, 
     failure = own_failure(error)
     assert isinstance(failure, PluginError)
     assert str(failure) == told
+
+
+class TerminationSignal(BaseException):
+    """As programs raise it in their handler of SIGTERM."""
+
+
+def terminate(number: int, frame: object) -> None:
+    raise TerminationSignal
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="the system has no SIGUSR1")
+async def test_whatever_a_signal_handler_raises_is_the_program_s() -> None:
+    async def wait() -> None:
+        signal.raise_signal(signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, terminate)
+    try:
+        with pytest.raises(TerminationSignal) as raised:
+            await run_guarded(wait())
+        assert ends_program(raised.value)
+        assert not ends_program(TerminationSignal())
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_usual_error_is_returned_as_it_is() -> None:

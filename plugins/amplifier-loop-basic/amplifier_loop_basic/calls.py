@@ -219,7 +219,7 @@ def _goes_on(task: asyncio.Task[Any], error: BaseException) -> bool:
 
     A closed coroutine runs in another task, or in none.
     """
-    if isinstance(error, KeyboardInterrupt | SystemExit) and not getattr(error, "cuts_call", False):
+    if not getattr(error, "cuts_call", False):
         with suppress(ImportError):  # another kernel has no such function
             from amplifier_core.cancellation import ends_program
 
