@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from amplifier_core.cancellation import call_guarded, count_cancellations, own_failure
+from amplifier_core.cancellation import call_guarded
 from amplifier_core.clock import wait_for
 from amplifier_core.errors import BundleValidationError, DeliveryConflict, SessionNotFound, StoreUnavailable
 from amplifier_core.raised import describe_raised
@@ -25,7 +26,7 @@ from .giving_back import resume_postponed
 from .keys import queue_key
 from .state import BackgroundSessionState
 from .status_log import StatusLog
-from .tasks import first_cause
+from .tasks import first_cause, run_apart
 from .tracking import Tracking
 from .watch import LONGEST_PAUSE, Watch
 
@@ -199,15 +200,18 @@ async def keep_running(
 ) -> None:
     """Run triggers and workers until a stop; whatever ends them before, run them again after a pause."""
     failures, problem = 0, ""
+
+    async def run_all() -> None:
+        async with asyncio.TaskGroup() as group:
+            logging_changes = group.create_task(call_guarded(background.status_log.run))
+            await run_once()
+            logging_changes.cancel()
+
     while not background.stopping:
-        before = count_cancellations()  # a group of tasks may leave some
         try:
-            async with asyncio.TaskGroup() as group:
-                logging_changes = group.create_task(call_guarded(background.status_log.run))
-                await run_once()
-                logging_changes.cancel()
-        except BaseException as raised:
-            problem = redact_text(describe_raised(first_cause(own_failure(raised, before))))
+            await run_apart(run_all(), background.queue, math.inf)
+        except Exception as error:
+            problem = redact_text(describe_raised(first_cause(error)))
         if not background.stopping:
             failures += 1
             await _pause_after_failure(engine, background, problem, failures)

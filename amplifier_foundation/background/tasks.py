@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.cancellation import count_cancellations, own_failure, run_guarded
+from amplifier_core.cancellation import run_guarded
 from amplifier_core.clock import Clock, SystemClock
 from amplifier_core.errors import PluginError
 from amplifier_core.raised import describe_raised
@@ -55,32 +55,37 @@ async def keep_beside(
 ) -> AsyncIterator[None]:
     """Run `work` beside the block, as `run_beside` does, and run it again after each error, with growing pauses.
 
-    The log names the cause. `report` gets the name and the cause, and '' for none when the work begins again.
+    The log names the cause. `report` gets the name and the cause, and '' for none once the work has gone on for
+    `STEADY` seconds, or is over.
     """
-    clock, is_over = clock or SystemClock(), False
+    clock, failures = clock or SystemClock(), 0
+
+    async def settle() -> None:
+        nonlocal failures
+        await clock.sleep(STEADY)
+        failures = 0
+        report(name, "")
 
     async def keep_going() -> None:
-        pause = FIRST_PAUSE
+        nonlocal failures
         while True:
-            began, before = clock.monotonic(), count_cancellations()
             try:
-                return await work()
-            except BaseException as raised:
-                problem = redact_text(describe_raised(first_cause(own_failure(raised, before))))
-            if is_over:  # the work has lost its cancellation
-                return
-            pause = FIRST_PAUSE if clock.monotonic() - began >= STEADY else pause
+                async with run_beside(settle(), name) if failures else nullcontext():
+                    return await run_apart(work(), name, math.inf)
+            except Exception as error:
+                problem = redact_text(describe_raised(first_cause(error)))
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures, 10))
+            failures += 1
             logger.error("%s: failed, and tried again in %g s: %s", name, pause, problem)
             report(name, problem)
             await clock.sleep(pause)
-            report(name, "")
-            pause = min(LONGEST_PAUSE, 2 * pause)
 
-    async with run_beside(keep_going(), name):
-        try:
+    try:
+        async with run_beside(keep_going(), name):
             yield
-        finally:
-            is_over = True
+    finally:
+        if failures:
+            report(name, "")
 
 
 async def gather_all(works: Sequence[Coroutine[Any, Any, None]]) -> None:

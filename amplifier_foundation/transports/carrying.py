@@ -96,11 +96,9 @@ class Carrier:
         The pauses grow, also for a broker that takes connections and ends each of them at once. They begin anew after a
         connection that has lasted for `STEADY`, or has carried a message.
         """
-        before = count_cancellations()
-        try:
-            await self._carry()
-        except BaseException as raised:
-            failure = describe_failure(own_failure(raised, before))
+        [ended] = await asyncio.gather(run_guarded(self._carry()), return_exceptions=True)  # see `_carry`
+        if ended is not None:
+            failure = describe_failure(own_failure(ended))
             self._failures += 1
             await self._tell(failure)
         bound = min(LONGEST_PAUSE, 0.25 * 2.0 ** min(self._failures, 20))
@@ -125,6 +123,11 @@ class Carrier:
         self._failures = 0
 
     async def _carry(self) -> None:
+        """Open a transport, carry events, and close it.
+
+        A group of tasks that failed leaves a cancellation behind, before Python 3.13: a task of its own tells one of
+        the transport's from one of this task.
+        """
         if self._route.subscribe and not isinstance(self._store, ReceivingStore):
             raise CannotReceive
         transport = self._factory(await expand_references(dict(self._route.config)))
@@ -136,7 +139,9 @@ class Carrier:
         finally:
             with suppress(Exception):
                 async with asyncio.timeout(CLOSING):
-                    await run_guarded(transport.close())
+                    [ended] = await asyncio.gather(run_guarded(transport.close()), return_exceptions=True)
+                    if ended is not None:
+                        own_failure(ended, count_cancellations())
 
     async def _exchange(self, transport: Transport) -> None:
         """Publish and receive until an error, or the end of the process."""

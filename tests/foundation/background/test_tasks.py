@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from amplifier_core.testing import VirtualClock
-from amplifier_foundation.background.tasks import LONGEST_PAUSE, keep_beside, see_through
+from amplifier_foundation.background.tasks import LONGEST_PAUSE, STEADY, keep_beside, see_through
 
 
 async def test_the_failure_of_a_task_is_returned() -> None:
@@ -88,8 +88,54 @@ async def test_work_that_must_go_on_is_tried_again_after_any_error(
             await clock.advance(0.1)
     assert begun == 8
     assert {name for name, _ in reports} == {"signs"}
-    assert [told in problem for _, problem in reports[:4]] == [True, False, True, False]
+    assert [told in problem for _, problem in reports] == [True] * 8 + [False]  # a problem until the end of the block
     assert told in caplog.messages[0] and "signs: failed, and tried again in 1 s" in caplog.messages[0]
+
+
+async def test_a_problem_is_over_once_the_work_has_gone_on_for_a_while() -> None:
+    clock, reports, begun = VirtualClock(), list[str](), 0
+
+    async def fail_twice() -> None:
+        nonlocal begun
+        begun += 1
+        if begun < 3:
+            raise OSError("away")
+        await asyncio.Event().wait()
+
+    async with keep_beside(fail_twice, "signs", lambda name, problem: reports.append(problem), clock):
+        for pause in (1, 2):
+            await clock.until_sleeping()
+            await clock.advance(pause)
+        await clock.until_sleeping()
+        await clock.advance(STEADY - 1)
+        assert (begun, ["OSError: away" in each for each in reports]) == (3, [True, True])
+        await clock.advance(1)
+        assert reports[2:] == [""]
+    assert reports[2:] == [""]
+
+
+async def test_work_that_awaits_what_it_has_cancelled_after_a_group_is_tried_again() -> None:
+    clock, begun = VirtualClock(), 0
+
+    async def fail() -> None:
+        raise OSError("away")
+
+    async def work() -> None:
+        nonlocal begun
+        begun += 1
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fail())
+        finally:
+            pinging = asyncio.ensure_future(asyncio.Event().wait())
+            pinging.cancel()
+            await pinging
+
+    async with keep_beside(work, "signs", clock=clock):
+        for pause in (1, 2):
+            await clock.until_sleeping()
+            await clock.advance(pause)
+        assert begun == 3
 
 
 async def test_work_that_loses_its_cancellation_ends_with_its_block() -> None:

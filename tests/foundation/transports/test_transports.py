@@ -440,6 +440,38 @@ async def test_the_pauses_begin_anew_after_each_connection_that_has_worked(broke
     assert max(pauses) <= 1.0
 
 
+async def test_a_transport_that_awaits_what_it_has_cancelled_at_its_end_is_opened_again(broker: Path) -> None:
+    berlin, clock, opened = Member("berlin", broker, subscribe=["work:*"]), VirtualClock(), 0
+    berlin.carrier._clock = clock
+
+    class Pinging(FolderTransport):
+        async def open(self, site: str, names: Sequence[str]) -> None:
+            nonlocal opened
+            opened += 1
+            await super().open(site, names)
+            self._pinging = asyncio.ensure_future(asyncio.Event().wait())
+
+        async def receive(self) -> AsyncIterator[tuple[Message, Any]]:
+            raise ConnectionError("the broker has gone")
+            yield
+
+        async def close(self) -> None:
+            self._pinging.cancel()
+            await self._pinging
+
+    berlin.carrier._factory = Pinging
+    task = asyncio.ensure_future(berlin.carrier.run())
+    async with asyncio.timeout(60):
+        while opened < 3:
+            assert not task.done()
+            await asyncio.sleep(0.001)
+            await clock.advance(0.25 if clock.sleeping else 0)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert any("the broker has gone" in each for each in berlin.problems)
+
+
 async def test_a_receiver_may_yield_any_pair(broker: Path) -> None:
     class Listing(FolderTransport):
         async def receive(self) -> AsyncIterator[Any]:
