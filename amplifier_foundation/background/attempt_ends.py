@@ -57,6 +57,8 @@ class AttemptEnd:
     delivery: Delivery
     lost: int = 0
     """Its claims that were lost by outages of the store; the store counts them as attempts."""
+    is_stored: bool = False
+    """Whether its end is stored: what fails after that ends nothing."""
 
     @property
     def attempts(self) -> int:
@@ -95,7 +97,7 @@ class AttemptEnd:
         self.background.outage.forget(self.delivery.delivery_id)
         emits = self._make_events(spawn, outcome, worktree)
         stored = await self.background.tracking.commit(self.delivery, emits, record_changes(spawn, outcome))
-        # Durable from here on: what fails below is reported, and the delivery stays done.
+        self.is_stored = True
         for event in stored:
             self.engine.router.publish(event)
         if worktree is not None:
@@ -146,7 +148,9 @@ class AttemptEnd:
         if refusal.final:
             reason = redact_text(str(refusal))
             await give_up_worktree(self.delivery)
-            for event in await self.background.tracking.give_up(self.delivery, reason, [], None):
+            stored = await self.background.tracking.give_up(self.delivery, reason, [], None)
+            self.is_stored = True
+            for event in stored:
                 self.engine.router.publish(event)
             skipped = await self.engine.store.drop(self.delivery.delivery_id, reason=reason)
             self.engine.refuse(self.background, self.delivery.event, reason, self.delivery.trigger)
@@ -241,6 +245,7 @@ class AttemptEnd:
 
     async def _put_back(self, reason: str, due: datetime, **how: Any) -> None:
         await give_back(self.engine.store, self.delivery, self.engine.clock, reason, due, **how)
+        self.is_stored = True
 
     def _end_outage(self) -> None:
         """Let sessions begin again: the provider has answered, or something else has failed."""
@@ -298,7 +303,9 @@ class AttemptEnd:
         emits: list[SessionEvent] = []
         if spawn is not None and outcome is not None:
             emits = self._make_events(spawn, outcome, worktree)
-        for event in await self.background.tracking.give_up(self.delivery, reason, emits, changes):
+        stored = await self.background.tracking.give_up(self.delivery, reason, emits, changes)
+        self.is_stored = True
+        for event in stored:
             self.engine.router.publish(event)
         await forget_worktree(self.delivery)
         self.background.outage.forget(self.delivery.delivery_id)

@@ -6,6 +6,7 @@ The worker imports this with the first delivery; `later.py` imports it before, o
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from .state import BackgroundSessionState, Engine, Running
 
+logger = logging.getLogger(__name__)
+
 
 async def attempt_delivery(engine: Engine, background: BackgroundSessionState, delivery: Delivery) -> None:
     """Make one attempt at a claimed delivery, and store how it ended. Raises `StaleEpoch`, `StoreUnavailable`."""
@@ -34,10 +37,14 @@ async def attempt_delivery(engine: Engine, background: BackgroundSessionState, d
         if not running.cancelled_by:
             raise
         await shield_to_completion(end.cancel(running))  # its session did not run yet
-    except (StaleEpoch, StoreUnavailable):
-        raise
-    except Exception as error:  # of a store, or of a module before its session ran
-        await end.fail(describe_failure(error), error)
+    except Exception as error:  # of a store, or of a module before or after its session
+        if end.is_stored:
+            told = describe_failure(error)
+            logger.error("delivery %s has ended, and what comes after it failed: %s", delivery.delivery_id, told)
+        elif isinstance(error, StaleEpoch | StoreUnavailable):
+            raise
+        else:
+            await end.fail(describe_failure(error), error)
 
 
 async def _try_once(
@@ -82,10 +89,11 @@ async def _try_once(
         raise spawn.error
     try:
         await call_guarded(end.store, running, approvals, spawn, outcome)
-    except (StaleEpoch, StoreUnavailable):
-        raise
-    except SessionNotFound as error:  # somebody deleted the session while it ran
-        await end.fail(str(error), error)
-    except Exception as error:  # its commit has stored nothing
+    except Exception as error:
+        if end.is_stored or isinstance(error, StaleEpoch | StoreUnavailable):
+            raise
+        if isinstance(error, SessionNotFound):  # somebody deleted the session while it ran
+            await end.fail(str(error), error)
+            return
         text = describe_failure(error)
         await end.fail(text, error, spawn, replace(outcome, status="failed", error=text))

@@ -72,6 +72,8 @@ BOUNDED_LOOK = 1.0
 """Seconds between two looks of an idle worker at a queue with bounds that count on all hosts."""
 LONGEST_PAUSE = 60.0
 """Seconds until sessions begin again, at the most, after a store could not take what others did."""
+MOST_TRIES = 5
+"""Tries to give back a delivery that the store refuses for another cause than that it cannot be used."""
 STORE = "store"
 """The component with the problem when the store cannot be used."""
 
@@ -186,11 +188,11 @@ class Worker:
         else:
             await self.background.wake.wait()
 
-    async def _wait_for_store(self, problem: str) -> None:
+    async def _wait_for_store(self, problem: str, pause: float = STORE_PAUSE) -> None:
         self.engine.report_problem(self.background, STORE, "degraded", problem)
         self.engine.notify("store_failed", self.background, error=problem)
         self.background.wake.clear()  # new work is no reason to ask a store that does not answer
-        due = self.engine.clock.now() + timedelta(seconds=STORE_PAUSE)
+        due = self.engine.clock.now() + timedelta(seconds=pause)
         await wait_for(self.engine.clock, self.background.wake, due)
 
     async def _claim(self, now: datetime) -> Delivery | None:
@@ -262,6 +264,7 @@ class Worker:
     async def _put_back(self, running: Running, problem: str) -> None:
         """Give a delivery back once the store can be written, or leave it to the next start.
 
+        After `MOST_TRIES` other errors of the store, it is left to the end of its lease: others are handled meanwhile.
         This counts no attempt: the store failed, not the delivery. One that another host has counted meanwhile is told
         as lost. A store that takes claims may still have no room for an answer, which is paid for each time: the pauses
         until sessions begin again grow, and they begin one by one, each after a pause, until one is stored.
@@ -270,16 +273,23 @@ class Worker:
         pause = min(LONGEST_PAUSE, STORE_PAUSE * 2.0 ** min(unstored.failures, 10))  # 2.0**1024 is no number
         unstored.add(delivery.delivery_id, self.engine.clock, pause)
         due = self.engine.clock.now() + timedelta(seconds=pause)
+        refusals = 0
         while not self.background.stopping:
-            await self._wait_for_store(problem)
+            await self._wait_for_store(problem, STORE_PAUSE * 2.0**refusals)
             try:
                 await call_guarded(self._give_back, delivery, problem, due)
             except StaleEpoch:  # the write had succeeded, or the lease is over
                 if self.engine.member is not None and not (running.hung and running.lost is not None):
                     self.engine.member.note_loss(delivery)
                 return
+            except StoreUnavailable as error:
+                problem = str(error)
             except Exception as error:
-                problem = describe_raised(error)
+                problem, refusals = describe_raised(error), refusals + 1
+                if refusals == MOST_TRIES:
+                    left = "delivery %s cannot be given back, and waits for the end of its lease: %s"
+                    logger.error(left, delivery.delivery_id, problem)
+                    return
             else:
                 self.background.places[delivery.delivery_id] = delivery.available_at
                 return

@@ -14,6 +14,7 @@ import pytest
 from amplifier_core import Plugins, hookimpl
 from amplifier_core.cancellation import as_failure
 from amplifier_core.errors import PluginError
+from amplifier_foundation.background.approval_inbox import ApprovalInbox
 
 from .bench import FedTrigger
 from .test_faults import Faulty
@@ -356,3 +357,42 @@ def test_the_exits_of_a_module_may_follow_each_other_in_any_number() -> None:
         following = SystemExit(1)
         following.__context__, exit = exit, following
     assert isinstance(as_failure(exit), PluginError)
+
+
+class RefusesOne(Faulty):
+    """A store that cannot give back the first event."""
+
+    async def nack(self, delivery: Any, **how: Any) -> Any:
+        if delivery.event.data["n"] == 1:
+            raise RuntimeError("this row cannot be written")
+        return await self._store.nack(delivery, **how)
+
+
+async def test_a_delivery_that_the_store_cannot_give_back_is_left_to_its_lease_and_others_are_handled(
+    open_bench: OpenBench, flaky: Any, store: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_bench(RefusesOne(store), providers=flaky({"kind": "RuntimeError"}, "fine")) as bench:
+        await bench.start()
+        bench.trigger.feed(1)
+        bench.trigger.feed(2)
+        await bench.until("completed", step=1.0)
+        assert bench.told("completed", "delivery")[0].event.data["n"] == 2
+    assert "cannot be given back, and waits for the end of its lease: RuntimeError: this row" in caplog.text
+
+
+async def test_an_error_after_the_commit_is_told_and_ends_nothing_twice(
+    open_bench: OpenBench, flaky: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(inbox: ApprovalInbox) -> None:
+        raise RuntimeError("documents cannot be deleted")
+
+    monkeypatch.setattr(ApprovalInbox, "forget", fail)
+    async with open_bench(providers=flaky("fine")) as bench:
+        await bench.start(max_attempts=1)
+        bench.trigger.feed(1)
+        await bench.until("completed")
+        [delivery] = await bench.deliveries()
+        assert (delivery.state, bench.kinds()[-1]) == ("done", "completed")
+    assert "has ended, and what comes after it failed: " in caplog.text
+    assert "documents cannot be deleted" in caplog.text
+    assert "taken over" not in caplog.text
