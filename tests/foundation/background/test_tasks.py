@@ -102,7 +102,10 @@ async def test_a_problem_is_over_once_the_work_has_gone_on_for_a_while() -> None
             raise OSError("away")
         await asyncio.Event().wait()
 
-    async with keep_beside(fail_twice, "signs", lambda name, problem: reports.append(problem), clock):
+    def report(name: str, problem: str) -> None:
+        reports.append(problem)
+
+    async with asyncio.timeout(10), keep_beside(fail_twice, "signs", report, clock):
         for pause in (1, 2):
             await clock.until_sleeping()
             await clock.advance(pause)
@@ -131,7 +134,7 @@ async def test_work_that_awaits_what_it_has_cancelled_after_a_group_is_tried_aga
             pinging.cancel()
             await pinging
 
-    async with keep_beside(work, "signs", clock=clock):
+    async with asyncio.timeout(10), keep_beside(work, "signs", clock=clock):
         for pause in (1, 2):
             await clock.until_sleeping()
             await clock.advance(pause)
