@@ -142,7 +142,9 @@ class LazyGroup(click.Group):
             raise click.UsageError(error.message + hint, ctx) from error
         if ctx.parent is None:
             last = rest[0] if isinstance(command, click.Group) and rest else name
-            streams.goes_on = last not in exits.REPEATABLE
+            options = exits.READING.intersection(rest[: rest.index("--")] if "--" in rest else rest)
+            streams.needs_stderr = name not in self._lazy and name not in ELSEWHERE
+            streams.goes_on = not (streams.needs_stderr or options or last in exits.REPEATABLE)
         return name, command, rest
 
 
@@ -324,6 +326,7 @@ def _report(error: Exception, arguments: Sequence[str]) -> int:
 
 def _write_out(code: int) -> int:
     """Write what waits for both streams, tell what is lost, and return the exit code."""
+    streams.needs_stderr = False
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:

@@ -46,11 +46,13 @@ REPEATABLE = frozenset(
         *("status", "test", "tree", "validate", "watch", "why"),
     )
 )
-"""The last words of the commands that may be repeated: they change nothing, and serve nobody without their output.
+"""The last words of amplifier's own commands that may be repeated: they change nothing, or serve by their output.
 
 One of them ends with `TRY_AGAIN` when its output cannot be written. Any other one does its work all the same, and ends
 with `UNREPORTED` if that is all that went wrong.
 """
+READING = frozenset(("--dry-run", "--help", "--list", "--print", "-h"))
+"""The options with which any of amplifier's own commands only reads, and may be repeated."""
 
 _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
     (errors.StoreUnavailable, TRY_AGAIN),

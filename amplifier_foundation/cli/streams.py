@@ -16,12 +16,17 @@ if TYPE_CHECKING:
 _replaced: list[TextIO] = []
 """The streams in whose place others are: their end would close the files."""
 
-_find_pipe: Callable[[int], UnreadPipe | None] = lambda _: None  # noqa: E731 - `leave_out_unread` sets another one
+_find_pipe: Callable[[int], UnreadPipe | None] | None = None
+"""Set by a service: both streams are its log."""
 
 goes_on = False
 """Whether the command does its work to the end although its output cannot be written: else its error ends it."""
+needs_stderr = False
+"""Whether text on stderr counts as output: so while a person is asked, and in commands of other packages."""
 lost: OSError | None = None
-"""The error of the last write whose text is missing although the stream has a reader."""
+"""The error of the last write of output whose text is missing although the stream has a reader."""
+untold: OSError | None = None
+"""The error of the last write to stderr whose text is missing and was no output."""
 unread: ConnectionError | None = None
 """The error of the last write to a stream whose reader is gone."""
 
@@ -35,22 +40,20 @@ class WaitingFile(io.FileIO):
     def write(self, data: Any, /) -> int:
         """Write some bytes at least; return their number, with those in wait or left out.
 
-        Raises `OSError`; while a command `goes_on`, only `ConnectionError`: all else leaves the bytes out.
+        Raises `ConnectionError`, and for output `OSError` unless a command `goes_on`: all else leaves the bytes out.
         """
         try:
             return self.write_some(data)
-        except ConnectionError:
-            raise
-        except OSError:
-            if not goes_on:
+        except OSError as error:
+            if error is unread or (error is lost and not goes_on):
                 raise
             return len(data)
 
     def write_some(self, data: Any, /) -> int:
         """Write as `write`, and raise each `OSError`."""
-        global lost, unread
+        global lost, unread, untold
         try:
-            if (pipe := _find_pipe(self.fileno())) is not None:
+            if _find_pipe is not None and (pipe := _find_pipe(self.fileno())) is not None:
                 pipe.write(self.fileno(), bytes(data))
                 return len(data)
             while (written := super().write(data)) is None:  # so it says that there is no room
@@ -59,7 +62,10 @@ class WaitingFile(io.FileIO):
             unread = error
             raise
         except OSError as error:
-            lost = error
+            if self.fileno() == 2 and not needs_stderr:
+                untold = error
+            elif _find_pipe is None:
+                lost = error
             raise
         return written
 
@@ -86,7 +92,10 @@ def open_waiting(descriptor: int, like: TextIO, *, closefd: bool = True) -> Text
 
 
 def leave_out_unread() -> None:
-    """From now on, have stdout and stderr keep what the reader of a pipe has no room for, and leave out the rest."""
+    """From now on, have stdout and stderr be a log: it keeps what the reader of a pipe has no room for.
+
+    What finds no room there or elsewhere is left out, and is no loss of output.
+    """
     global _find_pipe
     from .unread import find_pipe
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import pty
+import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, cast
 
@@ -179,6 +182,106 @@ def test_a_change_whose_report_has_no_room_is_made_whole_and_not_to_be_repeated(
     assert invoke(["session", "list", "--json"]) == exits.OK
     listed = json.loads(capsys.readouterr().out)["data"]
     assert [each["parent_id"] is not None for each in listed] == [True, False]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+@pytest.mark.parametrize("command", ["session delete last", "trust"])
+def test_a_question_that_cannot_be_shown_is_not_answered(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["run", "hi"]) == exits.OK
+    monkeypatch.delenv("AMPLIFIER_TRUST", raising=False)
+    side, other = pty.openpty()
+    os.write(side, b"y\n")
+    with open("/dev/full", "w") as no_room:  # noqa: PTH123 - the file must not be made
+        process = forks.Popen(command.split(), stdin=other, stdout=other, stderr=no_room, start_new_session=True)
+        try:
+            assert process.wait(60) == exits.TRY_AGAIN
+        finally:
+            process.kill()
+            os.close(side)
+            os.close(other)
+    assert invoke(["trust", "--list"]) == exits.OK
+    assert capsys.readouterr().err.endswith("Nothing is trusted yet.\n")
+    assert read_last(capsys)["status"] == "completed"
+
+
+def test_a_question_about_what_was_not_shown_is_not_asked(tmp_path: Path) -> None:
+    script = """
+import click, resource
+from amplifier_foundation.cli import questions, streams
+streams.wait_for_readers()
+streams.goes_on = True
+room = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, room))
+click.echo("It would run: this", err=True)
+resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+try:
+    print(questions.ask_to_confirm("Trust it?"))
+except OSError as error:
+    print(error is streams.lost, streams.goes_on, error.strerror)
+"""
+    with (tmp_path / "err").open("w+") as err:
+        program = [sys.executable, "-c", script]
+        ran = subprocess.run(program, input="y\n", stdout=subprocess.PIPE, stderr=err, text=True, check=True)
+        err.seek(0)
+        assert (ran.stdout, err.read()) == ("True False File too large\n", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+@pytest.mark.parametrize("command", ["run --json once", "ps", "session fork last"])
+def test_what_stderr_has_no_room_for_changes_no_code(command: str, tmp_path: Path) -> None:
+    assert invoke(["run", "hi"]) == exits.OK
+    with open("/dev/full", "w") as full, (tmp_path / "told").open("w+", encoding="utf-8") as told:  # noqa: PTH123 - the file must not be made
+        assert amplifier(*command.split(), out=told, err=full) == exits.OK
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+def test_background_sessions_that_are_stopped_end_well_whatever_their_log_has_lost(project: Path) -> None:
+    (project / "bundle.md").write_text(BUNDLE.replace("tools:", "background_sessions: [{name: a}]\ntools:"))
+    told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with told, open("/dev/full", "w") as full, tempfile.TemporaryDirectory() as folder:  # noqa: PTH123 - as above
+        told.bind(f"{folder}/notify")
+        told.settimeout(60)
+        env = {**os.environ, "NOTIFY_SOCKET": f"{folder}/notify"}
+        process = forks.Popen(["up"], stdin=subprocess.DEVNULL, stdout=full, stderr=full, env=env)
+        try:
+            while b"READY=1" not in told.recv(4096):
+                pass
+            assert invoke(["stop", "--all"]) == exits.OK
+            assert process.wait(60) == exits.OK
+        finally:
+            process.kill()
+
+
+REPORT = """
+import sys
+import click
+
+@click.command()
+@click.argument("stream")
+def report(stream):
+    try:
+        click.echo("a line", err=stream == "stderr")
+    except OSError:
+        sys.exit(9)
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_command_of_another_package_hears_that_its_output_has_no_room(stream: str, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    (site / "other-1.0.dist-info").mkdir(parents=True)
+    (site / "other-1.0.dist-info" / "METADATA").write_text("Name: other\nVersion: 1.0\n")
+    (site / "other-1.0.dist-info" / "entry_points.txt").write_text("[amplifier.commands]\nreport = other:report\n")
+    (site / "other.py").write_text(REPORT)
+    path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - the file must not be made
+        streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: full}
+        program = [sys.executable, "-m", "amplifier_foundation", "report", stream]
+        ran = subprocess.run(program, **streams, env={**os.environ, "PYTHONPATH": path}, timeout=60, check=False)
+    assert ran.returncode == 9
 
 
 def test_the_commands_that_may_be_repeated_are_those_that_only_read() -> None:

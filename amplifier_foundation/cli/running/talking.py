@@ -21,6 +21,7 @@ from ...spawning.turn_facts import FactReporter
 from ..app import plugins_of, use_store
 from ..loops import end_start
 from ..output import plural
+from ..questions import showing
 from ..trusting import Asking
 from .approving import Approvals
 from .choosing import Chosen, Wanted, choose
@@ -108,7 +109,11 @@ class Talk:
             self._panel.close()
 
     async def _confirm(self, question: str) -> bool:
-        return await self._foreground.call(lambda: click.confirm(question, err=True))
+        def ask() -> bool:
+            with showing():
+                return click.confirm(question, err=True)
+
+        return await self._foreground.call(ask)
 
     async def _converse(self, chosen: Chosen, wanted: Wanted, store: SessionStore, plugins: Plugins) -> Chosen | None:
         """Converse in one session; return the next one, None at the end."""
