@@ -89,7 +89,8 @@ from amplifier_sandbox.choosing import find_sandbox
 from amplifier_sandbox.contracts import Run
 from amplifier_tool_bash.output import Output
 from amplifier_tool_bash.running import Command
-kind, mark, folder = sys.argv[1:]
+kind, folder = sys.argv[1:]
+mark = os.environ["MARK"]  # which is no argument: the processes with that are counted
 
 async def main():
     shell = ["/bin/bash", "-c", f"trap '' TERM; sleep {mark} & sleep {mark}; echo"]
@@ -111,8 +112,8 @@ asyncio.run(main())
 async def test_a_command_ends_with_a_program_that_is_killed(kind: str, mark: str, count: int, work: Path) -> None:
     with suppress(NoSandbox):
         find_sandbox(kind)
-        argv = [sys.executable, "-c", PROGRAM, kind, f"{mark}{count}", str(work)]
-        program = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
+        argv, environment = [sys.executable, "-c", PROGRAM, kind, str(work)], {**os.environ, "MARK": f"{mark}{count}"}
+        program = await asyncio.create_subprocess_exec(*argv, env=environment, stdout=asyncio.subprocess.PIPE)
         assert program.stdout is not None
         fork = int(await program.stdout.readline())
         try:
