@@ -26,7 +26,7 @@ _HELD = """
 exec 8<&0 </dev/null 9>&2 2>/dev/null
 trap : HUP INT QUIT USR1 USR2 ALRM TERM
 (trap '' HUP INT QUIT USR1 USR2 ALRM TERM; unset TMOUT; read -r line <&8; kill -KILL 0) >/dev/null 9>&- &
-"$@" 8<&- 2>&9 9>&-
+(exec "$@" 8<&- 2>&9 9>&-)
 code=$?
 kill -KILL $!
 wait $!
