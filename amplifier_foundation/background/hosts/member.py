@@ -75,6 +75,7 @@ class Member:
     """Shows the problem of a component in the status of its background sessions; '' for none."""
     lost: Counter[str] = field(default_factory=Counter)
     """The claims of its deliveries that it lost while the store could not be used: others counted them as attempts."""
+    _signing: asyncio.Lock = field(default_factory=asyncio.Lock)
     drain_asked: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a person drains this host: it takes no new work, and ends when its work is done."""
 
@@ -104,10 +105,11 @@ class Member:
 
     async def sign(self) -> None:
         """Follow the store's clock, and show that this process is there. Raises `StoreUnavailable`."""
-        await self.clock.follow(self.store)
-        facts = {**self.facts, "role": self.role, "draining": self.draining, "states": self.states()}
-        facts |= {"lease": self.lease, "lost": dict(self.lost)}
-        await self.store.present(self.process, facts)
+        async with self._signing:  # else the states of before might be stored last
+            await self.clock.follow(self.store)
+            facts = {**self.facts, "role": self.role, "draining": self.draining, "states": self.states()}
+            facts |= {"lease": self.lease, "lost": dict(self.lost)}
+            await self.store.present(self.process, facts)
 
     def note_loss(self, delivery: Delivery) -> None:
         """Tell with the next sign that a claim was lost while the store could not be used."""

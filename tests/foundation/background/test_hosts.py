@@ -269,6 +269,27 @@ async def test_a_call_that_was_cut_by_a_store_without_answers_is_made_again(
         assert (record.status, record.turn_count) == ("completed", 1)
 
 
+async def test_the_last_sign_of_a_host_tells_its_states_of_now(hosts: Hosts, make_bundle: Bundles) -> None:
+    async with hosts.open("berlin", make_bundle("family")) as berlin:
+        stored: list[Any] = []
+
+        async def present(process: str, facts: dict[str, Any]) -> None:
+            if not stored and facts["states"] == {"queue": "running"}:
+                await asyncio.sleep(0.01)  # the first is slower than the second
+            stored.append(facts["states"])
+
+        states = {"queue": "running"}
+        store: Any = SimpleNamespace(now=berlin.member.store.now, present=present)
+        member = replace(berlin.member, store=store, states=lambda: dict(states))
+        signing = asyncio.ensure_future(member.sign())
+        while not member._signing.locked():
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        states["queue"] = "paused"
+        await asyncio.gather(signing, member.sign())
+        assert stored[-1] == {"queue": "paused"}
+
+
 async def test_outages_of_the_store_use_up_no_attempts(
     hosts: Hosts, make_bundle: Bundles, held: list[dict[str, Any]]
 ) -> None:
