@@ -114,12 +114,14 @@ async def test_a_large_file_of_ones_own_is_read_to_the_end(watching: Watching, t
         assert await watcher.changes() == []
 
 
-async def test_what_was_written_by_oneself_is_known_after_a_kill(watching: Watching, tmp_path: Path) -> None:
-    clock = VirtualClock()
+async def test_what_was_written_by_oneself_is_known_after_a_kill(
+    watching: Watching, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    clock, outside = VirtualClock(), tmp_path_factory.mktemp("outside")
     async with watching(clock=clock, own_writes={str(tmp_path / "own.txt"): digest("mine")}) as watcher:
-        (tmp_path / "own.txt").write_text("mine")
-        saved = watcher.state
-        while watcher.state is saved:  # the system tells of the change at its own time
+        (outside / "own.txt").write_text("mine")
+        (outside / "own.txt").rename(tmp_path / "own.txt")  # at once: an empty file would be another one
+        while "/own.txt" not in watcher.state:  # the system tells of the change at its own time
             await clock.advance(0.02)
         state = watcher.state
     async with watching(state=state) as watcher:
