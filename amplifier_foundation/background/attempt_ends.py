@@ -57,6 +57,8 @@ class AttemptEnd:
     delivery: Delivery
     lost: int = 0
     """Its claims that were lost by outages of the store; the store counts them as attempts."""
+    ran: tuple[Spawn, SpawnOutcome] | None = None
+    """Its session and how that ended, once it has."""
     is_stored: bool = False
     """Whether its end is stored: what fails after that ends nothing."""
 
@@ -67,6 +69,7 @@ class AttemptEnd:
 
     async def store(self, running: Running, approvals: ApprovalInbox, spawn: Spawn, outcome: SpawnOutcome) -> None:
         """Store how its session ended: done, held for an answer, put back or given up."""
+        self.ran = spawn, outcome
         if outcome.status == "completed":
             await self.commit(spawn, outcome)
             await approvals.forget()

@@ -38,13 +38,16 @@ async def attempt_delivery(engine: Engine, background: BackgroundSessionState, d
             raise
         await shield_to_completion(end.cancel(running))  # its session did not run yet
     except Exception as error:  # of a store, or of a module before or after its session
+        reason = describe_failure(error)
         if end.is_stored:
-            told = describe_failure(error)
-            logger.error("delivery %s has ended, and what comes after it failed: %s", delivery.delivery_id, told)
+            logger.error("delivery %s has ended, and what comes after it failed: %s", delivery.delivery_id, reason)
         elif isinstance(error, StaleEpoch | StoreUnavailable):
             raise
+        elif end.ran is None or isinstance(error, SessionNotFound):  # somebody deleted the session
+            await end.fail(reason, error)
         else:
-            await end.fail(describe_failure(error), error)
+            spawn, outcome = end.ran
+            await end.fail(reason, error, spawn, replace(outcome, status="failed", error=reason))
 
 
 async def _try_once(
@@ -67,8 +70,6 @@ async def _try_once(
         return
     try:
         spawn = await prepare_attempt(engine, background, delivery, approvals)
-    except StoreUnavailable:
-        raise
     except QueueBlocked as blocked:
         await end.wait_with_queue(str(blocked))
         return
@@ -78,22 +79,10 @@ async def _try_once(
     except WorkNotWanted as error:
         await end.skip(str(error))
         return
-    except Exception as error:
-        await end.fail(describe_failure(error), error)
-        return
     running.spawn, spawn.stopping = spawn, spawn.stopping or bool(running.cancelled_by)
     engine.notify("started", background, delivery=delivery, resumed=spawn.resumed)
     outcome = await run_spawn(spawn, background.config.time_limit)
     running.is_over = True
     if isinstance(spawn.error, StoreUnavailable):
         raise spawn.error
-    try:
-        await call_guarded(end.store, running, approvals, spawn, outcome)
-    except Exception as error:
-        if end.is_stored or isinstance(error, StaleEpoch | StoreUnavailable):
-            raise
-        if isinstance(error, SessionNotFound):  # somebody deleted the session while it ran
-            await end.fail(str(error), error)
-            return
-        text = describe_failure(error)
-        await end.fail(text, error, spawn, replace(outcome, status="failed", error=text))
+    await end.store(running, approvals, spawn, outcome)

@@ -7,7 +7,6 @@ import logging
 import shutil
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from amplifier_core.errors import StoreError
 from amplifier_core.raised import describe_raised
 from amplifier_core.storage import StoreAdministration
 
-from .tasks import keep_beside
+from .tasks import run_beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -48,7 +47,7 @@ async def looking_after(
     if not isinstance(administration, StoreAdministration):
         yield
         return
-    async with keep_beside(partial(_look_regularly, administration, clock, report), "store upkeep", clock=clock):
+    async with run_beside(_look_regularly(administration, clock, report), "store upkeep"):
         yield
 
 

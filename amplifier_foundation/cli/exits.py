@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -24,6 +25,8 @@ TRY_AGAIN = 75
 INTERRUPTED = 130
 TERMINATED = 143
 
+BY_SIGNAL = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED, signal.SIGHUP: TERMINATED}
+"""The codes of a service that a signal ends."""
 MEANINGS: dict[int, str] = {
     OK: "ok",
     FAILED: "failed",

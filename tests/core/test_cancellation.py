@@ -17,6 +17,7 @@ from amplifier_core.cancellation import (
     run_guarded,
 )
 from amplifier_core.errors import PluginError
+from tests.odd_errors import PanicException, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -241,15 +242,6 @@ def test_a_listener_that_fails_is_logged_and_the_others_hear(caplog: pytest.LogC
     assert token.request_graceful()
     assert heard == ["heard"]
     assert "a listener to a cancellation failed" in caplog.text
-
-
-class PanicException(BaseException):
-    """As a panic of an extension in Rust."""
-
-
-class Unreadable(Exception):
-    def __str__(self) -> str:
-        raise ValueError("no text")
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ class Member:
         )
 
     def report_problem(self, component: str, problem: str) -> None:
-        """Call `report`."""
+        """Call `report`, as it is then: it is set when this process takes commands."""
         self.report(component, problem)
 
     def wake(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -58,9 +57,8 @@ class Serving:
             ended.set()
 
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number, code in exits.BY_SIGNAL.items():
             with suppress(NotImplementedError, RuntimeError):
-                code = exits.INTERRUPTED if number == signal.SIGINT else exits.TERMINATED
                 loop.add_signal_handler(number, end, code)
         async with self._stack:
             await self.peer.serve(reading, writing, ended.wait())

@@ -12,6 +12,7 @@ import pytest
 from amplifier_core import RunResult, hookimpl
 from amplifier_core.documents import DocumentEdit
 from amplifier_core.plugins import Plugins
+from tests.odd_errors import PanicException
 
 from ..conftest import playbook
 
@@ -34,10 +35,6 @@ class OddRunner:
 
     async def stop(self, session_id: str) -> bool:
         return False
-
-
-class PanicException(BaseException):
-    """As a panic of an extension in Rust."""
 
 
 class PanickingRunner(OddRunner):

@@ -15,6 +15,7 @@ from amplifier_core import Plugins, hookimpl
 from amplifier_core.cancellation import as_failure
 from amplifier_core.errors import PluginError
 from amplifier_foundation.background.approval_inbox import ApprovalInbox
+from tests.odd_errors import PanicException, Unreadable
 
 from .bench import FedTrigger
 from .test_faults import Faulty
@@ -58,15 +59,6 @@ TOLD = {
     "panic": "raised PanicException: in Rust",
     "unreadable": "Unreadable: its text cannot be read",
 }
-
-
-class PanicException(BaseException):
-    """As a panic of an extension in Rust."""
-
-
-class Unreadable(Exception):
-    def __str__(self) -> str:
-        raise ValueError("no text")
 
 
 RAISED = {

@@ -27,6 +27,7 @@ from amplifier_foundation.background.servers import ServerHost, ServerNotStarted
 from amplifier_foundation.background.tasks import given_up
 from amplifier_foundation.hookspecs import ServerContext
 from tests import forks
+from tests.odd_errors import PanicException, Unreadable
 
 PLUGIN = '''
 """A server that tells the ids of all sessions."""
@@ -54,15 +55,6 @@ async def serve(config, context):
         yield "http://127.0.0.1:%d" % server.sockets[0].getsockname()[1]
 '''
 BUNDLE = "---\nbundle: {name: b}\nproviders: [{module: provider-playbook}]\nbackground_sessions: [{name: s}]\n---\n"
-
-
-class PanicException(BaseException):
-    """As a panic of an extension in Rust."""
-
-
-class Unreadable(Exception):
-    def __str__(self) -> str:
-        raise ValueError("no text")
 
 
 class Greeters:

@@ -11,6 +11,7 @@ import pytest
 
 from amplifier_core.testing import VirtualClock
 from amplifier_foundation.background.tasks import LONGEST_PAUSE, STEADY, keep_beside, see_through
+from tests.odd_errors import PanicException, Unreadable
 
 
 async def test_the_failure_of_a_task_is_returned() -> None:
@@ -47,15 +48,6 @@ async def test_a_cancelled_wait_ends_the_task_first_and_leaves_no_failure_behind
         await waiting
     gc.collect()
     assert seen == ["ended"]
-
-
-class PanicException(BaseException):
-    """As a panic of an extension in Rust."""
-
-
-class Unreadable(Exception):
-    def __str__(self) -> str:
-        raise ValueError("no text")
 
 
 @pytest.mark.parametrize(

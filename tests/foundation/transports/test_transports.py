@@ -27,6 +27,7 @@ from amplifier_foundation.transports.carrying import LONGEST_PAUSE, STEADY, Carr
 from amplifier_foundation.transports.checks import check_transport
 from amplifier_foundation.transports.wire import UnreadableMessage, decode, encode
 from tests.folder_transport import FolderTransport
+from tests.odd_errors import PanicException, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -40,15 +41,6 @@ def broker(tmp_path: Path, home: Path) -> Path:
     folder = tmp_path / "broker"
     folder.mkdir()
     return folder
-
-
-class PanicException(BaseException):
-    """As a panic of an extension in Rust."""
-
-
-class Unreadable(Exception):
-    def __str__(self) -> str:
-        raise ValueError("no text")
 
 
 class Member:

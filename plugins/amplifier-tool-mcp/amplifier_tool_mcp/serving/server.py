@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import json
 import logging
-import signal
 import socket
 from contextlib import asynccontextmanager, contextmanager, suppress
 from importlib.metadata import version
@@ -161,11 +160,11 @@ async def _end_on_signal(end: Callable[[], None] | None = None) -> AsyncIterator
     The first of the yielded codes is the exit code of the program.
     """
     codes = [exits.OK]
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+    with anyio.open_signal_receiver(*exits.BY_SIGNAL) as signals:
 
         async def wait() -> None:
             async for number in signals:
-                codes[0] = exits.INTERRUPTED if number == signal.SIGINT else exits.TERMINATED
+                codes[0] = exits.BY_SIGNAL[number]
                 (end or group.cancel_scope.cancel)()
                 return
 
