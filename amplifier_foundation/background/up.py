@@ -189,6 +189,7 @@ async def _carrying(
             route = Route.of(entry)
             factory = plugins.registry_of("transport").get(route.name)
             carrier = Carrier(route, factory, store, router, SystemClock(), control.report)
+            await carrier.begin(is_alone=control.member is None)
             if control.member is None:
                 await stack.enter_async_context(keep_beside(carrier.run, carrier.component, control.report))
                 continue

@@ -79,6 +79,14 @@ class Carrier:
         """Attempts since a connection has worked."""
         self._logged = ""
 
+    async def begin(self, *, is_alone: bool) -> None:
+        """Begin to publish with the next event. With `is_alone`, no other host publishes: the store keeps the place."""
+        await self._outbox.begin()
+        if is_alone:
+            with hold_route(self._route.name) as is_held:
+                if is_held:
+                    await self._outbox.load()
+
     async def run(self) -> None:
         """Carry events until cancelled, or wait while another process of this data folder does.
 
@@ -130,11 +138,11 @@ class Carrier:
         """
         if self._route.subscribe and not isinstance(self._store, ReceivingStore):
             raise CannotReceive
+        await self._outbox.load()
         transport = self._factory(await expand_references(dict(self._route.config)))
         try:
             async with asyncio.timeout(OPENING):
                 await transport.open(self._route.site, self._route.subscribe)
-            await self._outbox.load()
             await self._exchange(transport)
         finally:
             with suppress(Exception):

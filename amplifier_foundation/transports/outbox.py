@@ -53,14 +53,21 @@ class Outbox:
         self._store = store
         self._note_carried = note_carried
         self._key = f"transport:{route.name}"
+        self._begin: int | None = None
         self._since = 0
         self._saved = 0
 
+    async def begin(self) -> None:
+        """Note the end of the log: publishing that has never begun begins there, whenever the broker answers."""
+        self._begin = await self._store.last_sequence()
+
     async def load(self) -> None:
-        """Read the cursor. It begins at the end of the log, and stays there as long as nothing is to be published."""
+        """Read the cursor. The first one is that of `begin`; while nothing is published, it is the end of the log."""
         state = await self._store.trigger_state("", self._key)
         if "sequence" not in state or not self._route.publish:
-            state = {"store": uuid4().hex, **state, "sequence": await self._store.last_sequence()}
+            if self._begin is None or not self._route.publish:
+                await self.begin()
+            state = {"store": uuid4().hex, **state, "sequence": self._begin}
             await self._store.save_trigger_state("", self._key, state)
         self._since = self._saved = int(state["sequence"])
         self.store_id = str(state["store"])

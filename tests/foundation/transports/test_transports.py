@@ -108,6 +108,20 @@ async def test_events_go_from_log_to_log_with_their_chain_and_not_back(broker: P
     assert "/home/me" not in (broker / "log").read_text(), "folders stay at home"
 
 
+@pytest.mark.parametrize("is_alone", [True, False])
+async def test_an_event_before_the_first_connection_is_published(broker: Path, is_alone: bool) -> None:
+    berlin, oslo = Member("berlin", broker), Member("oslo", broker, subscribe=["work:*"])
+    await berlin.store.emit(SessionEvent("work:before", {}))
+    await berlin.carrier.begin(is_alone=is_alone)
+    await berlin.router.emit("work:early", {})
+    if is_alone:  # the process is killed before it is connected
+        berlin = Member("berlin", broker, berlin.store)
+        await berlin.carrier.begin(is_alone=is_alone)
+    async with carrying(berlin, oslo):
+        await berlin.router.emit("work:late", {})
+        assert [each.name for each in await oslo.until(2)] == ["work:early", "work:late"]
+
+
 async def test_a_received_event_reaches_the_followers_of_the_log(broker: Path) -> None:
     berlin, oslo = Member("berlin", broker), Member("oslo", broker, subscribe=["work:*"])
     async with carrying(berlin, oslo), asyncio.timeout(120):
