@@ -289,12 +289,12 @@ def invoke(args: Sequence[str] | None = None) -> int:
         sys.stdout = stdout  # click has replaced it: its reader is gone
         _discard(stdout)
         return exits.OK
-    except Exception as error:
+    except BaseException as error:  # of any plugin: a panic of an extension in Rust is no `Exception`
         return _report(error, arguments)
     return outcome if isinstance(outcome, int) else exits.OK
 
 
-def _report(error: Exception, arguments: Sequence[str]) -> int:
+def _report(error: BaseException, arguments: Sequence[str]) -> int:
     """Print the error at the end of a command, and return the exit code."""
     problem: BaseException = error
     while isinstance(problem, BaseExceptionGroup) and len(problem.exceptions) == 1:  # of a task beside others

@@ -102,6 +102,33 @@ def test_an_error_in_a_module_names_the_module_and_the_place_in_its_code(
     assert f"amplifier: {wanted} (use --debug to see the traceback)\n" in done.stderr
 
 
+PANIC = """
+import click
+
+
+class PanicException(BaseException):
+    "As of an extension in Rust."
+
+
+@click.command
+def report():
+    raise PanicException("called `Option::unwrap()` on a `None` value")
+"""
+
+
+def test_an_error_that_is_no_exception_is_told_in_one_line(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    (site / "other-1.0.dist-info").mkdir(parents=True)
+    (site / "other-1.0.dist-info" / "METADATA").write_text("Name: other\nVersion: 1.0\n")
+    (site / "other-1.0.dist-info" / "entry_points.txt").write_text("[amplifier.commands]\nreport = other:report\n")
+    (site / "other.py").write_text(PANIC)
+    path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = forks.run(["report"], env={**os.environ, "PYTHONPATH": path})
+    told = "PanicException: called `Option::unwrap()` on a `None` value"
+    assert (done.returncode, done.stdout) == (exits.FAILED, "")
+    assert done.stderr == f"amplifier: {told} (use --debug to see the traceback)\n"
+
+
 TOOL = """
 class Odd:
     name = "odd"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_ENCODER = json.JSONEncoder(allow_nan=False)
 _told: set[str] = set()
 
 
@@ -58,7 +59,7 @@ def refuse_unfinished(value: Any) -> None:
 
 def _is_json(value: Any) -> bool:
     try:
-        json.dumps(value, allow_nan=False)
+        _ENCODER.encode(value)
     except (TypeError, ValueError, RecursionError):
         return False
     return True
