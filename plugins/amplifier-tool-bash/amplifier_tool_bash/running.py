@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amplifier_core.process_forks import close_in_forks
+from amplifier_sandbox.contracts import find_bash
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -23,18 +24,21 @@ _PIECE = 65_536
 _LAST_OUTPUT = 1.0
 """Seconds for output that is left when a command has ended: a process outside of its group may hold the pipe."""
 _HELD = """
-exec 8<&0 </dev/null 9>&2 2>/dev/null
+exec 8<&0 </dev/null
 trap : HUP INT QUIT USR1 USR2 ALRM TERM
-(trap '' HUP INT QUIT USR1 USR2 ALRM TERM; unset TMOUT; read -r line <&8; kill -KILL 0) >/dev/null 9>&- &
-(exec "$@" 8<&- 2>&9 9>&-)
+(trap '' HUP INT QUIT USR1 USR2 ALRM TERM; unset TMOUT; read -r line <&8; kill -KILL 0) >/dev/null &
+SHLVL=$((SHLVL - 1))
+(exec "$@" 8<&- 2>&1)
 code=$?
 kill -KILL $!
 wait $!
 exit $code
 """
-"""Runs a command in a shell, and kills its whole group at the end of stdin; signals are left to the command."""
-_SHELL = ("/bin/sh", "-p", "-c", _HELD, "sh")
-"""Starts it: outside of a sandbox, with the command's environment, nothing of which is code for this shell."""
+"""Runs a command in bash, and kills its whole group at the end of stdin; signals are left to the command.
+
+With `-p`, nothing of the environment is code for this bash, which is outside of a sandbox. All of it reaches the command:
+other shells drop variables whose names they could not write.
+"""
 
 
 class Command:
@@ -64,7 +68,8 @@ class Command:
 
         The process ends with this one in any case: the kernel closes the pipe `holding` then.
         """
-        argv = [*_SHELL, *launch.argv] if launch.goes_on else launch.argv
+        is_held = launch.goes_on
+        argv = [find_bash(), "-p", "-c", _HELD, "bash", *launch.argv] if is_held else launch.argv
         held, kept = os.pipe()
         holding = close_in_forks(FileIO(kept, "w"))
         incoming, outgoing = os.pipe()
@@ -75,9 +80,9 @@ class Command:
         try:
             process = await asyncio.create_subprocess_exec(
                 *argv,
-                stdin=held if launch.goes_on else asyncio.subprocess.DEVNULL,
+                stdin=held if is_held else asyncio.subprocess.DEVNULL,
                 stdout=outgoing,
-                stderr=asyncio.subprocess.STDOUT,
+                stderr=asyncio.subprocess.DEVNULL if is_held else asyncio.subprocess.STDOUT,
                 env=launch.environment,
                 pass_fds=launch.descriptors,
                 start_new_session=True,

@@ -141,6 +141,20 @@ async def test_the_environment_of_a_command_is_no_code_for_what_starts_it(
         assert not escaped.exists()
 
 
+@pytest.mark.parametrize("kind", ["landlock", "off"])
+async def test_all_of_the_environment_reaches_a_command(kind: str, work: Path) -> None:
+    names = {"a.b": "1", "npm_config_//reg/:x": "2", "BASH_FUNC_module%%": "() {  echo loaded\n}", "LC_ALL": "xx_XX"}
+    with suppress(NoSandbox):
+        made = find_sandbox(kind).launch(Run(["/usr/bin/env", "-0"], str(work), str(work), scratch=str(work)))
+        environment = made.environment | names | {"SHLVL": "3"}
+        output = Output(10_000)
+        command = await Command.start(made._replace(environment=environment), str(work), output)
+        assert await command.finish(60, 1)
+        arrived = dict(each.partition("=")[::2] for each in output.take().split("\0"))
+        assert names.items() | {("SHLVL", "3")} <= arrived.items()
+        assert not any("setlocale" in each for each in arrived)
+
+
 async def test_a_command_that_does_not_end_when_asked_is_killed(bash: Any) -> None:
     result = await bash("trap '' TERM; echo hello; (trap '' TERM; sleep 4711.2); sleep 4711.2", timeout=2)
     assert (result.output["status"], result.output["exit_code"]) == ("timed out", 137)
