@@ -22,6 +22,7 @@ from ..sessions.records import new_record, resume_changes
 from ..sessions.storages import StorageUnsuitable
 from ..spawning.agents import AgentSpawner
 from ..spawning.own_loops import SessionLoops
+from ..transports import begin_to_carry
 from .commands import Control, Up
 from .control import answering, socket_path
 from .data_folder import watching_data_folder
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from amplifier_core.storage import DurableStore, SessionStorage, SessionStore
 
     from ..bundle.model import Bundle, PreparedBundle
+    from ..transports.carrying import Carrier
     from .data_folder import DataFolder
     from .hosts.member import Member
     from .retention import Retention
@@ -74,10 +76,10 @@ async def run_background(
 
     Beside a `store` without an inbox events wait in memory, and a warning says so. Bundles work in the folder of
     `home_of`. Unfinished work of an earlier process comes first. `session_observers` see every session when its modules
-    are mounted. `control` answers other processes; `retention` bounds the age of stored sessions (None: keep them), of
-    all or, by a function, of each project; `transports` is the setting of that name. A `worker` handles events of a
-    store of several hosts, and runs no triggers. Raises `SessionConflict` when another process does so in one of these
-    folders, `BundleValidationError` for a bundle without any, `StorageUnsuitable` for a worker on one host's store.
+    are mounted. `control` answers other processes; `retention` bounds the age of stored sessions, also by a function of
+    their project (None: keep them); `transports` is the setting of that name. A `worker` handles events of several
+    hosts, and runs no triggers. Raises `SessionConflict` when another process does so in one of these folders,
+    `BundleValidationError` for a bundle without any, `StorageUnsuitable` for a worker on one host's store.
     """
     _require_background_sessions(bundles)
     store, control, path = complete_store(store), control or Control(), socket_path()
@@ -95,6 +97,7 @@ async def run_background(
         folder = await stack.enter_async_context(watching_data_folder(control.lost))
         router, control.feed = EventRouter(store, clock=clock), LiveFeed(plugins)
         loops, files = stack.enter_context(SessionLoops()), _remember_files(member, bundles)
+        carriers = await begin_to_carry(transports, store, router, plugins, control.report, is_alone=member is None)
         end_forks_of(asyncio.get_running_loop())
         stack.enter_context(reporting_stalls(loops.stalls, control.running))
         for bundle, project in zip(bundles, projects, strict=True):
@@ -114,7 +117,7 @@ async def run_background(
             await stack.enter_async_context(manager)
             await _start_all(manager, bundle, member, router)
             control.running.append(Up(bundle, project, root, manager, router))
-        await stack.enter_async_context(_carrying(transports, store, router, plugins, control))
+        await stack.enter_async_context(_carrying(carriers, member, control))
         await stack.enter_async_context(answering(path, control.handle))
         yield control.running
 
@@ -173,29 +176,16 @@ async def _take_place(
 
 
 @asynccontextmanager
-async def _carrying(
-    transports: Sequence[Mapping[str, Any]],
-    store: DurableStore,
-    router: EventRouter,
-    plugins: Plugins,
-    control: Control,
-) -> AsyncIterator[None]:
-    """Carry events to other sites and back while the block runs, of several hosts on one. Raises `UnknownName`."""
+async def _carrying(carriers: Sequence[Carrier], member: Member | None, control: Control) -> AsyncIterator[None]:
+    """Carry events to other sites and back while the block runs, of several hosts on one."""
     async with AsyncExitStack() as stack:
-        for entry in transports:
-            from ..transports import Route
-            from ..transports.carrying import Carrier
-
-            route = Route.of(entry)
-            factory = plugins.registry_of("transport").get(route.name)
-            carrier = Carrier(route, factory, store, router, SystemClock(), control.report)
-            await carrier.begin(is_alone=control.member is None)
-            if control.member is None:
+        for carrier in carriers:
+            if member is None:
                 await stack.enter_async_context(keep_beside(carrier.run, carrier.component, control.report))
                 continue
             from .hosts.leading import Leadership
 
-            leadership = Leadership(control.member, carrier.component)
+            leadership = Leadership(member, carrier.component)
             await stack.enter_async_context(keep_beside(leadership.run, leadership.name, control.report))
             await stack.enter_async_context(run_beside(leadership.run_led(carrier.run), carrier.component))
         yield

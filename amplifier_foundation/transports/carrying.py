@@ -80,12 +80,16 @@ class Carrier:
         self._logged = ""
 
     async def begin(self, *, is_alone: bool) -> None:
-        """Begin to publish with the next event. With `is_alone`, no other host publishes: the store keeps the place."""
-        await self._outbox.begin()
-        if is_alone:
-            with hold_route(self._route.name) as is_held:
-                if is_held:
-                    await self._outbox.load()
+        """Begin to publish with the next event. With `is_alone`, no other host publishes: the store keeps the place.
+
+        A failure is left to `run`, which reports it and tries again.
+        """
+        with suppress(Exception):
+            await run_guarded(self._outbox.begin())
+            if is_alone:
+                with hold_route(self._route.name) as is_held:
+                    if is_held:
+                        await run_guarded(self._outbox.load())
 
     async def run(self) -> None:
         """Carry events until cancelled, or wait while another process of this data folder does.

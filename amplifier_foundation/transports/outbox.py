@@ -129,7 +129,7 @@ class Outbox:
     async def _note_loss(self, first: int) -> None:
         """Report events that retention has removed since the cursor was at `since`."""
         count = first - self._since - 1
-        if self._since and count > 0:
+        if count > 0:
             logger.error(
                 "%s: retention has removed up to %d events before they were published. Raise retention.max_size, or "
                 "connect the site more often",

@@ -36,8 +36,8 @@ exit $code
 """
 """Runs a command in bash, and kills its whole group at the end of stdin; signals are left to the command.
 
-With `-p`, nothing of the environment is code for this bash, which is outside of a sandbox. All of it reaches the command:
-other shells drop variables whose names they could not write.
+With `-p`, nothing of the environment is code for this bash, which is outside of a sandbox. All of it reaches the
+command: other shells drop variables whose names they could not write.
 """
 
 

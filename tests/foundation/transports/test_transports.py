@@ -179,6 +179,17 @@ async def test_events_that_retention_removed_unsent_are_counted(broker: Path, ca
     assert [name in (broker / "log").read_text() for name in ("work:4", "work:5")] == [False, True]
 
 
+async def test_events_removed_before_the_first_connection_are_counted(broker: Path) -> None:
+    berlin, now = Member("berlin", broker), datetime.now(UTC)
+    await berlin.carrier.begin(is_alone=True)
+    for number in range(1, 6):
+        await berlin.store.emit(SessionEvent(f"work:{number}", {}, timestamp=now + timedelta(days=number)))
+    await berlin.store.purge(before=now + timedelta(days=4, hours=1))
+    async with carrying(berlin):
+        [lost] = await berlin.until(1, LOST)
+    assert lost.data["count"] == 4
+
+
 GOOD: dict[str, Any] = {
     "name": "work:a",
     "data": {"n": 1},
