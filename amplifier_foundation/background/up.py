@@ -86,9 +86,7 @@ async def run_background(
     projects = [home_of(bundle, plugins, working_dir) for bundle in bundles]
     facts = {"bundles": [bundle.name for bundle in bundles], "projects": projects, "socket": str(path)}
     async with AsyncExitStack() as stack:
-        member = await _take_place(stack, store, role, bundles, projects, facts)
-        if member is not None:
-            await stack.enter_async_context(keep_beside(partial(control.take_part, member), "drain"))
+        member = await _take_place(stack, store, role, bundles, projects, facts, control)
         clock = SystemClock() if member is None else member.clock
         await stack.enter_async_context(purging(store, clock, retention, projects))
         await stack.enter_async_context(looking_after(store, SystemClock(), partial(control.report, STORE_FILE)))
@@ -155,9 +153,10 @@ async def _take_place(
     bundles: Sequence[Bundle],
     projects: Sequence[str],
     facts: dict[str, Any],
+    control: Control,
 ) -> Member | None:
     """Own the background work of the folders on this host, and take up what a dead process left; return the member of a
-    shared store, None for another store.
+    shared store, which `control` obeys, None for another store.
     """
     shared = shared_store(store)
     if role == "up":
@@ -169,7 +168,9 @@ async def _take_place(
             "and run: amplifier up",
         )
     if shared is not None:
-        return await stack.enter_async_context(joining(shared, role, bundles, projects))
+        member = await stack.enter_async_context(joining(shared, role, bundles, projects))
+        await stack.enter_async_context(keep_beside(partial(control.take_part, member), "drain"))
+        return member
     for project in sorted(set(projects)):
         await store.release(project)
     return None
