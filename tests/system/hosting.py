@@ -248,8 +248,7 @@ class Farm:
 
     async def is_done(self) -> bool:
         """Return whether all that was given is done."""
-        open_ones = [await self.store.deliveries(queue=QUEUE, state=each, limit=1) for each in ("pending", "claimed")]
-        return not any(open_ones)
+        return not any(each.state in ("pending", "claimed") for each in await self.deliveries())  # in one look
 
     async def is_at_work(self, host: Host) -> bool:
         """Return whether a host has claimed something."""
