@@ -104,6 +104,8 @@ def make_private(folder: Path) -> Path:
                 raise StoreUnavailable(missing, "is gone, while this process uses it. Put it back")
             missing.mkdir(0o700, exist_ok=True)
             missing.chmod(0o700)  # whatever the umask took away
+            if missing in data_home().parents and os.geteuid() == 0:  # such as `.local`, which other programs need
+                _give_to_owner_above(missing)
         if not folder.is_dir():
             raise StoreUnavailable(folder, "is a file, where a folder is needed. Move it away, or set AMPLIFIER_HOME")
         mode = stat.S_IMODE(folder.stat().st_mode)
@@ -124,6 +126,16 @@ def make_private(folder: Path) -> Path:
         if os.geteuid() == 0 and folder not in _warned:
             _warn_root(folder)
     return folder
+
+
+def _give_to_owner_above(folder: Path) -> None:
+    """Give a folder that root has made to the user in whose folder it is."""
+    above = folder.parent.stat()
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)  # that user may have replaced it
+    try:
+        os.fchown(opened, above.st_uid, above.st_gid)
+    finally:
+        os.close(opened)
 
 
 def require_own_files() -> None:

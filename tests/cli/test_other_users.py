@@ -283,6 +283,22 @@ def test_what_root_left_in_a_folder_of_yours_is_made_yours(home: Path, monkeypat
     assert "chown" not in str(error)
 
 
+def test_root_makes_the_folders_above_the_data_folder_for_the_user_of_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "user"
+    home.mkdir()
+    os.chown(home, OTHER, OTHER)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("AMPLIFIER_HOME", raising=False)
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert invoke(["session", "list"]) == exits.OK
+    assert "who cannot use what root makes in it" in capsys.readouterr().err
+    owners = {each.name: each.stat().st_uid for each in (home / ".local", home / ".local/share")}
+    assert owners == {".local": OTHER, "share": OTHER}
+
+
 def test_root_is_warned_in_the_data_folder_of_a_user(
     background: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
