@@ -12,7 +12,6 @@ import re
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
-from urllib.request import getproxies, getproxies_environment, proxy_bypass
 
 from .errors import AmplifierError
 
@@ -130,6 +129,8 @@ class Proxies(NamedTuple):
         if found is None or is_loopback_host(host):
             return None
         if self.exceptions is None:
+            from urllib.request import proxy_bypass
+
             is_excepted = bool(proxy_bypass(host))
         else:
             is_excepted = self.excepts(host, port or _PORTS.get(scheme))
@@ -174,6 +175,8 @@ def _encode(name: str) -> str:
 
 def read_proxies() -> Proxies:
     """Return the proxies of the environment, or of the system."""
+    from urllib.request import getproxies, getproxies_environment  # as long to import as Python takes to start
+
     found = getproxies()
     by_scheme = {}
     for scheme in ("http", "https", "all"):

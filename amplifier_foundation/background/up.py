@@ -22,7 +22,7 @@ from ..sessions.records import new_record, resume_changes
 from ..sessions.storages import StorageUnsuitable
 from ..spawning.agents import AgentSpawner
 from ..spawning.own_loops import SessionLoops
-from ..transports import begin_to_carry
+from .carriers import begin_to_carry, carrying
 from .commands import Control, Up
 from .control import answering, socket_path
 from .data_folder import watching_data_folder
@@ -38,7 +38,7 @@ from .queue_view import QUEUES, BundleQueues
 from .retention import purging
 from .stalling import reporting_stalls
 from .store_upkeep import looking_after
-from .tasks import keep_beside, run_beside
+from .tasks import keep_beside
 from .undeclared import declaring
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from amplifier_core.storage import DurableStore, SessionStorage, SessionStore
 
     from ..bundle.model import Bundle, PreparedBundle
-    from ..transports.carrying import Carrier
     from .data_folder import DataFolder
     from .hosts.member import Member
     from .retention import Retention
@@ -95,7 +94,7 @@ async def run_background(
         folder = await stack.enter_async_context(watching_data_folder(control.lost))
         router, control.feed = EventRouter(store, clock=clock), LiveFeed(plugins)
         loops, files = stack.enter_context(SessionLoops()), _remember_files(member, bundles)
-        carriers = await begin_to_carry(transports, store, router, plugins, control.report, is_alone=member is None)
+        carriers = await begin_to_carry(transports, store, router, plugins, member, control.report)
         end_forks_of(asyncio.get_running_loop())
         stack.enter_context(reporting_stalls(loops.stalls, control.running))
         for bundle, project in zip(bundles, projects, strict=True):
@@ -115,7 +114,7 @@ async def run_background(
             await stack.enter_async_context(manager)
             await _start_all(manager, bundle, member, router)
             control.running.append(Up(bundle, project, root, manager, router))
-        await stack.enter_async_context(_carrying(carriers, member, control))
+        await stack.enter_async_context(carrying(carriers, member, control.report))
         await stack.enter_async_context(answering(path, control.handle))
         yield control.running
 
@@ -174,22 +173,6 @@ async def _take_place(
     for project in sorted(set(projects)):
         await store.release(project)
     return None
-
-
-@asynccontextmanager
-async def _carrying(carriers: Sequence[Carrier], member: Member | None, control: Control) -> AsyncIterator[None]:
-    """Carry events to other sites and back while the block runs, of several hosts on one."""
-    async with AsyncExitStack() as stack:
-        for carrier in carriers:
-            if member is None:
-                await stack.enter_async_context(keep_beside(carrier.run, carrier.component, control.report))
-                continue
-            from .hosts.leading import Leadership
-
-            leadership = Leadership(member, carrier.component)
-            await stack.enter_async_context(keep_beside(leadership.run, leadership.name, control.report))
-            await stack.enter_async_context(run_beside(leadership.run_led(carrier.run), carrier.component))
-        yield
 
 
 def home_of(bundle: Bundle, plugins: Plugins, working_dir: Path | None = None) -> str:

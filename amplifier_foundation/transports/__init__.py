@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from amplifier_core.plugins import Plugins
-    from amplifier_core.storage import DurableStore
-
-    from ..events import EventRouter
-    from .carrying import Carrier
+    from collections.abc import Mapping, Sequence
 
 SET_ASIDE = "transport:set_aside"
 """An event in the log: a message could not be sent or read; `reason` says why, and `message` which."""
@@ -45,30 +39,3 @@ class Route:
         """Return the route of a checked entry of the settings."""
         lists = {key: tuple(entry.get(key) or ()) for key in ("publish", "subscribe")}
         return cls(str(entry["name"]), str(entry["site"]), dict(entry.get("config") or {}), **lists)
-
-
-async def begin_to_carry(
-    entries: Sequence[Mapping[str, Any]],
-    store: DurableStore,
-    router: EventRouter,
-    plugins: Plugins,
-    report: Callable[[str, str], None],
-    *,
-    is_alone: bool,
-) -> list[Carrier]:
-    """Return a carrier for each entry of the setting: what is emitted from now on is for other sites.
-
-    `report` gets the name of a component and its problem; without `is_alone`, other hosts have the same entries. Raises
-    `UnknownName`.
-    """
-    carriers = []
-    for entry in entries:
-        from amplifier_core.clock import SystemClock
-
-        from .carrying import Carrier
-
-        route = Route.of(entry)
-        factory = plugins.registry_of("transport").get(route.name)
-        carriers.append(Carrier(route, factory, store, router, SystemClock(), report))
-        await carriers[-1].begin(is_alone=is_alone)
-    return carriers

@@ -91,12 +91,12 @@ def test_a_host_alone_imports_nothing_of_many_hosts(command: tuple[str, ...], fo
     assert "amplifier_core.shared_stores" not in loaded
 
 
-def test_background_sessions_for_a_pipe_import_neither_colours_nor_repairs_nor_stores_in_memory(folder: Path) -> None:
+def test_background_sessions_for_a_pipe_import_no_colours_repairs_other_stores_or_http(folder: Path) -> None:
     text = BUNDLE.replace("---\n", "---\nbackground_sessions: [{name: idle}]\n", 1)
     (folder / "bundle.md").write_text(text)
     loaded = modules_of("up", "--once", folder=folder)
     assert "amplifier_foundation.background.worker" in loaded
-    unused = {"rich", "amplifier_storage_sqlite.salvaging", "amplifier_core.testing"}
+    unused = {"rich", "amplifier_storage_sqlite.salvaging", "amplifier_core.testing", "urllib.request", "email.message"}
     assert loaded & unused == set()
 
 

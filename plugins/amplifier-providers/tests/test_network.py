@@ -10,10 +10,11 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib import request as urllib_request
 
 import pytest
 
-from amplifier_core import http_transport, network
+from amplifier_core import http_transport
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.llm_errors import ConfigurationError, LLMError, NetworkError
 from amplifier_foundation.background.outages import waits_for_person
@@ -215,9 +216,9 @@ async def test_the_exceptions_of_the_system_are_looked_at_beside_the_event_loop(
         loop.call_soon_threadsafe(asked.set)
         return not goes_on.wait(30)
 
-    monkeypatch.setattr(network, "proxy_bypass", bypass)
+    monkeypatch.setattr(urllib_request, "proxy_bypass", bypass)
     with Proxy(does="403 Forbidden") as proxy:
-        monkeypatch.setattr(network, "getproxies", lambda: {"https": proxy.url})
+        monkeypatch.setattr(urllib_request, "getproxies", lambda: {"https": proxy.url})
         failing = asyncio.create_task(failure(library))
         await asked.wait()
         goes_on.set()

@@ -12,10 +12,11 @@ import threading
 import zlib
 from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any
+from urllib import request as urllib_request
 
 import pytest
 
-from amplifier_core import ModuleCoordinator, network
+from amplifier_core import ModuleCoordinator
 from amplifier_core.permissions import PermissionGate, Policy, parse_permissions
 from amplifier_core.validation.behavioral import ToolBehaviorTests
 from amplifier_core.validation.structural import ToolStructuralTests
@@ -519,9 +520,9 @@ async def test_the_exceptions_of_the_system_are_looked_at_beside_the_event_loop(
         loop.call_soon_threadsafe(asked.set)
         return not goes_on.wait(30)
 
-    monkeypatch.setattr(network, "proxy_bypass", bypass)
+    monkeypatch.setattr(urllib_request, "proxy_bypass", bypass)
     with Proxy(does="403 Forbidden") as proxy:
-        monkeypatch.setattr(network, "getproxies", lambda: {"https": proxy.url})
+        monkeypatch.setattr(urllib_request, "getproxies", lambda: {"https": proxy.url})
         fetching = asyncio.create_task(fetch("https://example.com/"))
         await asked.wait()
         goes_on.set()
