@@ -96,7 +96,7 @@ def test_background_sessions_for_a_pipe_import_no_colours_repairs_other_stores_o
     (folder / "bundle.md").write_text(text)
     loaded = modules_of("up", "--once", folder=folder)
     assert "amplifier_foundation.background.worker" in loaded
-    unused = {"rich", "amplifier_storage_sqlite.salvaging", "amplifier_core.testing", "urllib.request", "email.message"}
+    unused = {"rich", "amplifier_storage_sqlite.salvaging", "amplifier_core.testing", "urllib.request"}
     assert loaded & unused == set()
 
 
