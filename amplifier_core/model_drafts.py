@@ -1,4 +1,4 @@
-"""Make pydantic models of values that are right already: a validation takes as long as the work around it."""
+"""Make pydantic models in less time: of values that are right already, and with fields that are empty lists."""
 
 from __future__ import annotations
 
@@ -35,3 +35,12 @@ def make_model(kind: type[M], values: dict[str, Any], given: set[str], extra: di
     draft.__class__ = kind
     model: M = draft
     return model
+
+
+def new_list() -> list[Any]:
+    """Return an empty list, as the `default_factory` of a field.
+
+    pydantic asks for the signature of its factory. For `list` itself, Python 3.11 compiles its grammar first, in a
+    quarter of the time that Python takes to start.
+    """
+    return []

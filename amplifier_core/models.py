@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator, model_serializer
 
 from .message_models import ImageBlock, TextBlock, decimal_or_error
-from .model_drafts import ModelDraft
+from .model_drafts import ModelDraft, new_list
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -161,7 +161,7 @@ class HookResult(_Model):
     user_message_level: Literal["info", "warning", "error"] = "info"
     user_message_source: str | None = None
     append_to_last_tool_result: bool = False
-    context_injections: list[ContextInjection] = Field(default_factory=list)
+    context_injections: list[ContextInjection] = Field(default_factory=new_list)
     approval_preview: str | None = None
     """What the call would change, beside the prompt; the kernel asks the tool for it (`previews`)."""
 
@@ -199,7 +199,7 @@ class ModelInfo(_Model):
     display_name: str
     context_window: int
     max_output_tokens: int
-    capabilities: list[str] = Field(default_factory=list)
+    capabilities: list[str] = Field(default_factory=new_list)
     defaults: dict[str, Any] = Field(default_factory=dict)
     pricing: Pricing | None = None
 
@@ -224,10 +224,10 @@ class ProviderInfo(_Model):
 
     id: str
     display_name: str
-    credential_env_vars: list[str] = Field(default_factory=list)
-    capabilities: list[str] = Field(default_factory=list)
+    credential_env_vars: list[str] = Field(default_factory=new_list)
+    capabilities: list[str] = Field(default_factory=new_list)
     defaults: dict[str, Any] = Field(default_factory=dict)
-    config_fields: list[ConfigField] = Field(default_factory=list)
+    config_fields: list[ConfigField] = Field(default_factory=new_list)
 
 
 class ModuleInfo(_Model):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from amplifier_core.conditions import Condition
+from amplifier_core.model_drafts import new_list
 
 from ..documents.fields import MODULE_ID, PACKAGE, SLUG, Seconds, SessionId
 from .budget_config import BudgetConfig
@@ -154,7 +155,7 @@ class BackgroundSessionConfig(BaseModel):
     """The instruction of a woken session; the description of its event follows."""
     instruction_template: str | None = Field(default=None, min_length=1)
     """The whole instruction, with `{names}` of the event filled in; excludes `instruction`."""
-    triggers: list[TriggerConfig] = Field(default_factory=list)
+    triggers: list[TriggerConfig] = Field(default_factory=new_list)
     """Its triggers; none: only people wake it."""
     condition: Annotated[str, Field(min_length=1), AfterValidator(_check_condition)] | None = Field(
         default=None, alias="if"

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from amplifier_core.model_drafts import new_list
+
 from ..documents.fields import MODULE_ID, SLUG
 from .background_config import BackgroundSessionConfig
 
@@ -34,7 +36,7 @@ class WorkerPool(BaseModel):
     """The bundle of the workers."""
     max_concurrent: int = Field(default=1, ge=1, le=64)
     """Issues in work at the same time."""
-    route_types: list[str] = Field(default_factory=list)
+    route_types: list[str] = Field(default_factory=new_list)
     """The types of the issues that it does."""
     runner: str = Field(default="subprocess", pattern=MODULE_ID)
 
@@ -65,7 +67,7 @@ class Rule(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True)
 
-    if_metadata_type: list[str] = Field(default_factory=list)
+    if_metadata_type: list[str] = Field(default_factory=new_list)
     then_pool: str
 
     @field_validator("if_metadata_type", mode="before")
@@ -81,7 +83,7 @@ class Routing(BaseModel):
 
     default_pool: str | None = None
     """The pool for all other issues; None: the only pool, else nobody does them."""
-    rules: list[Rule] = Field(default_factory=list)
+    rules: list[Rule] = Field(default_factory=new_list)
 
 
 class ForemanPools(BaseModel):

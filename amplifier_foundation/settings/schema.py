@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
+from amplifier_core.model_drafts import new_list
 from amplifier_core.permissions.hidden import is_printable
 
 from ..documents.fields import MODULE_ID, PermissionsSection, Seconds, Section, Size
@@ -59,9 +60,9 @@ class Transport(Section):
     name: str = Field(pattern=MODULE_ID)
     site: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
     """The name of this site: small letters, digits and -. Each site has its own."""
-    publish: list[EventName] = Field(default_factory=list)
+    publish: list[EventName] = Field(default_factory=new_list)
     """Events that other sites may receive: names, prefixes ('work:*') or '*'."""
-    subscribe: list[EventName] = Field(default_factory=list)
+    subscribe: list[EventName] = Field(default_factory=new_list)
     """Events of other sites that come into the log here."""
     config: dict[str, Any] = Field(default_factory=dict)
     """The transport is made with it; secrets as secret://NAME."""
@@ -118,7 +119,7 @@ class Notification(Section):
     """An event is given up, a question waits, a budget is spent, a background session is degraded for a minute."""
     desktop: bool = False
     """Show it on the desktop, with notify-send."""
-    command: list[Text] = Field(default_factory=list)
+    command: list[Text] = Field(default_factory=new_list)
     """A program and its arguments, run without a shell; it reads JSON."""
     webhook: Text = ""
     """The address of a POST with the same JSON, or secret://NAME."""
@@ -174,14 +175,14 @@ class SettingsFile(Section):
     fetch: Fetching = Field(default_factory=Fetching)
     approvals: Approvals = Field(default_factory=Approvals)
     retention: Retention = Field(default_factory=Retention)
-    notify: list[Notification] = Field(default_factory=list)
+    notify: list[Notification] = Field(default_factory=new_list)
     """Who is told when background sessions need a person."""
     hosts: Hosts = Field(default_factory=Hosts)
-    transports: list[Transport] = Field(default_factory=list)
+    transports: list[Transport] = Field(default_factory=new_list)
     """Brokers that carry events between sites; each transport once. Only your own settings may name them."""
     servers: dict[Text, dict[str, Any] | None] = Field(default_factory=dict)
     """Servers beside `up`, each with its config; secrets as secret://NAME. Only your own settings may name them."""
-    disabled_plugins: list[Text] = Field(default_factory=list)
+    disabled_plugins: list[Text] = Field(default_factory=new_list)
     """Plugins and modules that are not loaded, by the names of their entry points. Only your own settings name them."""
     max_subprocess: int = Field(default=0, ge=1)
     """Sessions in processes of their own that run at a time (`runner: subprocess`)."""

@@ -177,7 +177,7 @@ class Rule(Answer):
 class Playbook(Section):
     """The rules of one bundle, without state: the same conversation always gets the same answer."""
 
-    rules: list[Rule] = Field(default_factory=list, description="The first rule with a fitting `when` answers.")
+    rules: list[Rule] = Field([], description="The first rule with a fitting `when` answers.")
     otherwise: Annotated[Answer | None, Field(description="The answer if no rule fits.")] = None
     delay_ms: Annotated[
         float, Field(ge=0, allow_inf_nan=False, description="Milliseconds to wait before each answer.")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, ValidationError
 
 from amplifier_core.entry_points import find_entry_points
+from amplifier_core.model_drafts import new_list
 from amplifier_core.utils.interpreters import PYTHON
 from amplifier_foundation.documents.dicts import get_nested
 from amplifier_foundation.documents.fields import Section
@@ -50,7 +51,7 @@ class RayConfig(Section):
     """Processors that Ray reserves for a session."""
     resources: dict[str, float] = Field(default_factory=dict)
     """Further resources that Ray reserves for a session, by name."""
-    environment: list[str] = Field(default_factory=list)
+    environment: list[str] = Field(default_factory=new_list)
     """Variables of this environment that sessions get, besides the keys of their providers."""
 
 
