@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
+ALARMS = {getattr(signal, name, None) for name in ("SIGALRM", "SIGVTALRM", "SIGPROF")}
+"""The signals by which modules bound blocking calls."""
+
 
 class CancellationState(StrEnum):
     """How far a cancellation has gone; it only ever goes further, until `reset`."""
@@ -176,8 +179,9 @@ def as_failure(error: BaseException, before: int = 0) -> BaseException:
     The latter is an exit, a cancellation that nobody asked the current task for, or such as the `PanicException` of
     extensions in Rust: a module may not end its caller. Any other `Exception` is returned as it is, and so is the
     exit of a signal handler: it belongs to the program, wherever the signal arrives. A `KeyboardInterrupt` does, too,
-    unless a module has certainly raised it. A group is returned with the failures of its errors. `before` is how often
-    the task was cancelled before the module was called.
+    unless a module has certainly raised it. An error of another class is the program's if its handler is still
+    installed, and for no alarm: modules install such handlers for a call. A group is returned with the failures of its
+    errors. `before` is how often the task was cancelled before the module was called.
     """
     if isinstance(error, Exception) and is_readable(error):
         return error
@@ -198,7 +202,7 @@ def as_failure(error: BaseException, before: int = 0) -> BaseException:
 
 
 def ends_program(error: BaseException) -> bool:
-    """Return whether an error out of a module's code is an exit or an interrupt of the program itself: a signal's."""
+    """Return whether an error out of a module's code is the program's own: of a signal. Groups are a module's."""
     if isinstance(error, Exception | asyncio.CancelledError | GeneratorExit):
         return False
     return as_failure(error) is error
@@ -267,16 +271,15 @@ def _ends_in_raise(error: BaseException) -> bool:
 
 
 def _is_at_signal(error: BaseException) -> bool:
-    """Return whether a signal handler has raised an error of no class of `Exception`, or a module has in its place.
+    """Return whether a handler of the program has raised an error of no class of `Exception`, or a module in its place.
 
     Other errors may be between the two.
     """
-    handlers = [_code_of(signal.getsignal(each)) for each in signal.valid_signals()]
     at: BaseException | None = error
     seen: set[int] = set()
     while at is not None and id(at) not in seen:
         seen.add(id(at))
-        if not isinstance(at, Exception) and _is_raised_in(at, handlers):
+        if not isinstance(at, Exception) and _is_raised_by_handler(at):
             return True
         if at is not error and isinstance(at, KeyboardInterrupt) and not _ends_in_raise(at):
             return True
@@ -284,15 +287,19 @@ def _is_at_signal(error: BaseException) -> bool:
     return False
 
 
-def _is_raised_in(error: BaseException, handlers: list[CodeType | None]) -> bool:
-    """Return whether a signal handler has raised an error.
+def _is_raised_by_handler(error: BaseException) -> bool:
+    """Return whether a signal handler of the program has raised an error.
 
-    Python calls it with the frame that it interrupts; a handler that has dropped this one is known by its code.
+    Python calls it with the frame that it interrupts; a handler that has dropped this one is known by its code. An exit
+    may come from one that is installed no more.
     """
+    is_exit = isinstance(error, KeyboardInterrupt | SystemExit)
+    signals = signal.valid_signals() - (set() if is_exit else ALARMS)
+    handlers = [_code_of(signal.getsignal(each)) for each in signals]
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     if any(frame.f_code in handlers for frame in frames):
         return True
-    for interrupted, called in pairwise(frames):
+    for interrupted, called in pairwise(frames) if is_exit else ():
         names, rest, _, values = getargvalues(called)
         if any(each is interrupted for each in (*map(values.get, names), *values.get(rest or "", ()))):
             return True

@@ -26,7 +26,7 @@ from .giving_back import resume_postponed
 from .keys import queue_key
 from .state import BackgroundSessionState
 from .status_log import StatusLog
-from .tasks import first_cause, run_apart
+from .tasks import ending_program, first_cause, run_apart
 from .tracking import Tracking
 from .watch import LONGEST_PAUSE, Watch
 
@@ -209,7 +209,8 @@ async def keep_running(
 
     while not background.stopping:
         try:
-            await run_apart(run_all(), background.queue, math.inf)
+            with ending_program():
+                await run_apart(run_all(), background.queue, math.inf)
         except Exception as error:
             problem = redact_text(describe_raised(first_cause(error)))
         if not background.stopping:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.cancellation import run_guarded
@@ -17,7 +17,7 @@ from amplifier_core.utils.secrets import redact_text
 from ..spawning.stalls import stack_of_task
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 
 logger = logging.getLogger(__name__)
 
@@ -30,13 +30,34 @@ given_up: set[asyncio.Task[None]] = set()
 """Tasks that go on although they were cancelled: nobody waits for them, and only their own end takes them away."""
 
 
+@contextmanager
+def ending_program() -> Iterator[None]:
+    """Let an error by which a signal's handler ends the program end it also out of the task of this block.
+
+    asyncio passes exits on, and keeps errors of other classes in their task: such a one becomes `SystemExit(1)`, and
+    the log names it.
+    """
+    try:
+        yield
+    except (Exception, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        logger.critical("a signal ends the program: %s", redact_text(describe_raised(first_cause(error))))
+        raise SystemExit(1) from error
+
+
 @asynccontextmanager
 async def run_beside(work: Coroutine[Any, Any, None], name: str) -> AsyncIterator[None]:
     """Run `work` in a task called `name` while the block runs; then cancel it, and wait for its end.
 
     Raises the error of the work at the end of the block. Work without an end belongs to `keep_beside`.
     """
-    task = asyncio.create_task(run_guarded(work), name=name)
+
+    async def run() -> None:
+        with ending_program():
+            await run_guarded(work)
+
+    task = asyncio.create_task(run(), name=name)
     try:
         yield
     finally:
@@ -90,7 +111,8 @@ async def keep_beside(
 
 async def gather_all(works: Sequence[Coroutine[Any, Any, None]]) -> None:
     """Run all of them, side by side."""
-    await asyncio.gather(*works)
+    with ending_program():
+        await asyncio.gather(*works)
 
 
 async def end_task(task: asyncio.Task[None], grace: float) -> None:

@@ -281,6 +281,27 @@ async def test_whatever_a_signal_handler_raises_is_the_program_s() -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="the system has no SIGALRM")
+@pytest.mark.parametrize(("name", "is_taken_back"), [("SIGALRM", True), ("SIGALRM", False), ("SIGUSR1", True)])
+async def test_what_a_handler_of_a_module_raises_is_the_module_s(name: str, is_taken_back: bool) -> None:
+    number = signal.Signals[name]
+    before = signal.getsignal(number)
+
+    async def bound() -> None:
+        signal.signal(number, terminate)
+        try:
+            signal.raise_signal(number)
+        finally:
+            if is_taken_back:
+                signal.signal(number, before)
+
+    try:
+        with pytest.raises(PluginError, match="raised TerminationSignal"):
+            await run_guarded(bound())
+    finally:
+        signal.signal(number, before)
+
+
 def test_a_usual_error_is_returned_as_it_is() -> None:
     for error in (ValueError("no"), KeyError("x"), ExceptionGroup("all", [OSError()])):
         assert as_failure(error) is error

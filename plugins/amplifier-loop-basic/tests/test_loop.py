@@ -431,6 +431,27 @@ async def test_a_signal_that_ends_the_program_ends_the_turn_while_a_tool_compute
         signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="the system has no SIGALRM")
+async def test_a_tool_that_bounds_its_call_by_an_alarm_has_failed(room: Any) -> None:
+    class TimedOut(BaseException):
+        """Of no class of `Exception`: what the call catches lets it pass."""
+
+    def ring(number: int, frame: object) -> None:
+        raise TimedOut("no answer")
+
+    async def call(input: dict[str, Any]) -> ToolResult:
+        before = signal.signal(signal.SIGALRM, ring)
+        try:
+            signal.raise_signal(signal.SIGALRM)
+            raise AssertionError
+        finally:
+            signal.signal(signal.SIGALRM, before)
+
+    room.tool("call", call)
+    assert await room.run("go", room.calls("call"), "done") == "done"
+    assert room.results() == [("1", "Error: TimedOut: no answer")]
+
+
 async def test_a_tool_that_cancels_itself_does_not_cancel_the_turn(room: Any) -> None:
     async def give_up(input: dict[str, Any]) -> ToolResult:
         raise asyncio.CancelledError

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from amplifier_core.testing import VirtualClock
+from amplifier_foundation.background.starting import keep_running
 from amplifier_foundation.background.tasks import LONGEST_PAUSE, STEADY, keep_beside, see_through
 from tests.odd_errors import PanicException, Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
 
 
 async def test_the_failure_of_a_task_is_returned() -> None:
@@ -144,21 +149,78 @@ async def test_work_that_loses_its_cancellation_ends_with_its_block() -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_a_signal_ends_the_program_beside_such_work(error: type[BaseException]) -> None:
-    def end(number: int, frame: Any) -> None:
-        raise error
+class TerminationSignal(BaseException):
+    """As programs raise it in their handler of SIGTERM."""
 
-    async def ask() -> None:
-        signal.raise_signal(signal.SIGUSR1)
+
+async def ask() -> None:
+    signal.raise_signal(signal.SIGUSR1)
+
+
+async def ask_in_group() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(ask())
+
+
+@pytest.mark.parametrize(
+    ("work", "error"),
+    [(ask, KeyboardInterrupt), (ask, SystemExit), (ask, TerminationSignal), (ask_in_group, TerminationSignal)],
+)
+def test_a_signal_ends_the_program_beside_such_work(
+    work: Callable[[], Coroutine[Any, Any, None]], error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    def end(number: int, frame: Any) -> None:
+        raise error("now")
 
     async def main() -> None:
-        async with keep_beside(ask, "signs"):
+        async with asyncio.timeout(10), keep_beside(work, "signs"):
             await asyncio.Event().wait()
 
     before = signal.signal(signal.SIGUSR1, end)
     try:
-        with pytest.raises(error):
+        with pytest.raises(SystemExit if error is TerminationSignal else error):
             asyncio.run(main())
     finally:
         signal.signal(signal.SIGUSR1, before)
+    assert ("a signal ends the program: TerminationSignal: now" in caplog.text) == (error is TerminationSignal)
+
+
+def test_a_signal_in_the_tasks_of_a_background_session_ends_the_program() -> None:
+    def end(number: int, frame: Any) -> None:
+        raise TerminationSignal
+
+    async def main() -> None:
+        background: Any = SimpleNamespace(
+            stopping=False, queue="queue", status_log=SimpleNamespace(run=asyncio.Event().wait)
+        )
+        running = asyncio.create_task(keep_running(cast("Any", None), background, ask_in_group))
+        try:
+            async with asyncio.timeout(10):
+                await asyncio.Event().wait()
+        finally:
+            assert isinstance(running.exception(), SystemExit)
+
+    before = signal.signal(signal.SIGUSR1, end)
+    try:
+        with pytest.raises(SystemExit):
+            asyncio.run(main())
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+async def test_an_alarm_of_the_work_itself_is_its_failure() -> None:
+    clock, reports = VirtualClock(), list[str]()
+
+    def ring(number: int, frame: Any) -> None:
+        raise TerminationSignal("no answer in time")
+
+    async def work() -> None:
+        before = signal.signal(signal.SIGALRM, ring)
+        try:
+            signal.raise_signal(signal.SIGALRM)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+
+    async with asyncio.timeout(10), keep_beside(work, "signs", lambda name, problem: reports.append(problem), clock):
+        await clock.until_sleeping()
+    assert "raised TerminationSignal: no answer in time" in reports[0]
