@@ -56,7 +56,7 @@ class AttemptEnd:
     background: BackgroundSessionState
     delivery: Delivery
     lost: int = 0
-    """Its claims that were lost by outages of the store; the store counts them as attempts."""
+    """Its claims that the store could not take back, and counts as attempts."""
     ran: tuple[Spawn, SpawnOutcome] | None = None
     """Its session and how that ended, once it has."""
     is_stored: bool = False

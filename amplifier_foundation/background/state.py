@@ -18,6 +18,7 @@ from .file_causes import FileCauses
 from .keys import triggers_by_key
 from .log_events import BACKGROUND_STALLED
 from .lookout import Lookout
+from .lost_claims import LostClaims
 from .outages import Outage
 from .queue_room import QueueRoom
 from .refusals import Refusals
@@ -174,9 +175,13 @@ class BackgroundSessionState:
     given_up: int = 0
     """Dead letters since the start."""
     task: asyncio.Task[None] | None = None
+    stop_asked: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    """Set once it begins no new work."""
 
     unstored: Outage = field(init=False, default_factory=Outage)
     """The failures of the store to take what its sessions did, since it took that of one."""
+    left: dict[str, str] = field(init=False, default_factory=dict)
+    """Deliveries left to the end of their lease, by their id, with the error of the store that could not take them."""
     blocked: str = field(init=False, default="")
     """Why all events wait: the text of a `QueueBlocked`."""
     blocked_at: float = field(init=False, default=0.0)
@@ -290,13 +295,15 @@ class Engine:
     """The part of this process in the work of several hosts; None: no other host works on the store."""
     held_by: set[str] = field(default_factory=set)
     """The components with a problem that lets all events wait."""
+    lost: LostClaims = field(default_factory=LostClaims)
+    """The lost claims of this process."""
     lookout: Lookout = field(init=False)
 
     def __post_init__(self) -> None:
         self.lookout = Lookout(self)
         if self.member is not None:
             self.owner, self.clock = self.member.process, self.member.clock
-            self.lease, self.poll = self.member.lease, SHARED_POLL
+            self.lease, self.poll, self.lost = self.member.lease, SHARED_POLL, self.member.lost
 
     @property
     def member(self) -> Member | None:
@@ -321,6 +328,8 @@ class Engine:
         if (background.status, background.reason) == (status, reason):
             return
         background.status, background.reason = status, reason
+        if background.stopping:
+            background.stop_asked.set()
         change = {"session_id": background.session_id, "name": background.config.name, "status": status}
         place = {"queue": background.queue, "project": background.project}
         background.status_log.add({**change, "reason": reason, **place})

@@ -27,7 +27,7 @@ Invariants. The workers keep them, and the store enforces the first three:
   message.
 * Attempts. A claim counts one; `nack(counted=False)` takes it back. Interruptions, postponements, outages of a
   provider, missing and refused keys, spent daily budgets, waits for approval and failures of the store are no attempts:
-  a process tells of claims that others took over before it could give them back (`Member.lost`).
+  a process remembers the claims that it could not give back (`Engine.lost`), and other hosts hear of them.
 * Places. A queue handles its deliveries in the order of their acceptance. A wait of the whole queue, as for its folder,
   a provider or a budget, leaves each in its place, and so does an interruption. A failed attempt, or a refusal by a
   plugin, puts one behind those due before, unless they have its key.
@@ -189,11 +189,11 @@ class Worker:
             await self.background.wake.wait()
 
     async def _wait_for_store(self, problem: str, pause: float = STORE_PAUSE) -> None:
+        """Report a problem of the store, and wait: new work is no reason to ask a store that does not answer."""
         self.engine.report_problem(self.background, STORE, "degraded", problem)
         self.engine.notify("store_failed", self.background, error=problem)
-        self.background.wake.clear()  # new work is no reason to ask a store that does not answer
         due = self.engine.clock.now() + timedelta(seconds=pause)
-        await wait_for(self.engine.clock, self.background.wake, due)
+        await wait_for(self.engine.clock, self.background.stop_asked, due)
 
     async def _claim(self, now: datetime) -> Delivery | None:
         self.asked = self.engine.clock.monotonic()
@@ -241,6 +241,9 @@ class Worker:
 
         problem = ""
         await self.background.cancel_stale(delivery)
+        if (left := self.background.left.pop(delivery.delivery_id, None)) is not None:
+            await self._put_back(delivery, left, tries=1)  # before its session is paid for again
+            return
         attempting = call_guarded(attempt_delivery, self.engine, self.background, delivery)
         attempt = asyncio.Task(attempting, loop=asyncio.get_running_loop())  # never eager: it looks for itself below
         self.background.running[delivery.delivery_id] = running = Running(delivery, attempt)
@@ -259,37 +262,43 @@ class Worker:
             self.renewing.end()
             self.background.finish(delivery)
         if problem:
-            await self._put_back(running, problem)
+            await self._put_back(delivery, problem, is_hung=running.hung and running.lost is not None)
 
-    async def _put_back(self, running: Running, problem: str) -> None:
+    async def _put_back(
+        self, delivery: Delivery, problem: str, *, tries: int = MOST_TRIES, is_hung: bool = False
+    ) -> None:
         """Give a delivery back once the store can be written, or leave it to the next start.
 
-        After `MOST_TRIES` other errors of the store, it is left to the end of its lease: others are handled meanwhile.
-        This counts no attempt: the store failed, not the delivery. One that another host has counted meanwhile is told
-        as lost. A store that takes claims may still have no room for an answer, which is paid for each time: the pauses
-        until sessions begin again grow, and they begin one by one, each after a pause, until one is stored.
+        After so many `tries` with other errors of the store, it is left to the end of its lease, and others are handled
+        meanwhile; its next claim gives it back first. This counts no attempt: the store failed, not the delivery. The
+        claim is lost until it is given back, unless this process hung. A store that takes claims may still have no room
+        for an answer, which is paid for each time: the pauses until sessions begin again grow, and they begin one by
+        one, each after a pause, until one is stored.
         """
-        delivery, unstored = running.delivery, self.background.unstored
+        unstored = self.background.unstored
         pause = min(LONGEST_PAUSE, STORE_PAUSE * 2.0 ** min(unstored.failures, 10))  # 2.0**1024 is no number
         unstored.add(delivery.delivery_id, self.engine.clock, pause)
         due = self.engine.clock.now() + timedelta(seconds=pause)
+        if not is_hung:
+            self.engine.lost.add(delivery.delivery_id)
         refusals = 0
         while not self.background.stopping:
             await self._wait_for_store(problem, STORE_PAUSE * 2.0**refusals)
             try:
                 await call_guarded(self._give_back, delivery, problem, due)
             except StaleEpoch:  # the write had succeeded, or the lease is over
-                if self.engine.member is not None and not (running.hung and running.lost is not None):
-                    self.engine.member.note_loss(delivery)
                 return
             except StoreUnavailable as error:
                 problem = str(error)
             except Exception as error:
                 problem, refusals = describe_raised(error), refusals + 1
-                if refusals == MOST_TRIES:
+                if refusals == tries:
                     left = "delivery %s cannot be given back, and waits for the end of its lease: %s"
                     logger.error(left, delivery.delivery_id, problem)
+                    self.background.left[delivery.delivery_id] = problem
                     return
             else:
+                if not is_hung:
+                    self.engine.lost.give_back(delivery.delivery_id)
                 self.background.places[delivery.delivery_id] = delivery.available_at
                 return

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import platform
-from collections import Counter
 from contextlib import asynccontextmanager, suppress
 from dataclasses import field, replace
 from importlib.metadata import version
@@ -18,6 +17,7 @@ from amplifier_core.shared_stores import Presence, host_of
 
 from ...sessions.presence import is_gone, this_process
 from ..keys import key_on_host
+from ..lost_claims import LostClaims
 from ..tasks import keep_beside
 from .clock import StoreClock
 from .commands import answer_command, read_commands
@@ -49,8 +49,6 @@ LEASE = 30.0
 """Seconds that a claim and a leadership hold without being renewed."""
 OWN_SHARE = 0.8
 """The part of a lease after which a process that cannot renew it stops its own work: others take it over at its end."""
-MOST_LOST = 100
-"""Deliveries with lost claims that a process tells of."""
 
 
 @slotted
@@ -73,8 +71,8 @@ class Member:
     """Returns the states of its background sessions, by project and queue, for people on other hosts."""
     report: Callable[[str, str], None] = lambda component, problem: None
     """Shows the problem of a component in the status of its background sessions; '' for none."""
-    lost: Counter[str] = field(default_factory=Counter)
-    """The claims of its deliveries that it lost while the store could not be used: others counted them as attempts."""
+    lost: LostClaims = field(default_factory=LostClaims)
+    """Its lost claims, of which other hosts hear."""
     _signing: asyncio.Lock = field(default_factory=asyncio.Lock)
     drain_asked: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a person drains this host: it takes no new work, and ends when its work is done."""
@@ -110,12 +108,6 @@ class Member:
             facts = {**self.facts, "role": self.role, "draining": self.draining, "states": self.states()}
             facts |= {"lease": self.lease, "lost": dict(self.lost)}
             await self.store.present(self.process, facts)
-
-    def note_loss(self, delivery: Delivery) -> None:
-        """Tell with the next sign that a claim was lost while the store could not be used."""
-        self.lost[delivery.delivery_id] += 1
-        if len(self.lost) > MOST_LOST:
-            del self.lost[next(iter(self.lost))]
 
     async def count_lost(self, delivery: Delivery) -> int:
         """Return how many claims of a delivery were lost by processes that could not use the store."""

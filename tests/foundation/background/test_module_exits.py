@@ -351,27 +351,6 @@ def test_the_exits_of_a_module_may_follow_each_other_in_any_number() -> None:
     assert isinstance(as_failure(exit), PluginError)
 
 
-class RefusesOne(Faulty):
-    """A store that cannot give back the first event."""
-
-    async def nack(self, delivery: Any, **how: Any) -> Any:
-        if delivery.event.data["n"] == 1:
-            raise RuntimeError("this row cannot be written")
-        return await self._store.nack(delivery, **how)
-
-
-async def test_a_delivery_that_the_store_cannot_give_back_is_left_to_its_lease_and_others_are_handled(
-    open_bench: OpenBench, flaky: Any, store: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with open_bench(RefusesOne(store), providers=flaky({"kind": "RuntimeError"}, "fine")) as bench:
-        await bench.start()
-        bench.trigger.feed(1)
-        bench.trigger.feed(2)
-        await bench.until("completed", step=1.0)
-        assert bench.told("completed", "delivery")[0].event.data["n"] == 2
-    assert "cannot be given back, and waits for the end of its lease: RuntimeError: this row" in caplog.text
-
-
 async def test_an_error_after_the_commit_is_told_and_ends_nothing_twice(
     open_bench: OpenBench, flaky: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
