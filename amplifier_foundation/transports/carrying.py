@@ -7,6 +7,7 @@ import fcntl
 import logging
 import os
 from contextlib import contextmanager, suppress
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,7 @@ class CannotReceive(AmplifierError):
 class Carrier:
     """Carries events between this site and others, over one connection after the other.
 
-    `report` gets the name of the component and its problem, '' for none. A failure ends nothing: it is tried again.
+    `report` gets the name of its connection and its problem, '' for none. A failure ends nothing: it is tried again.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Carrier:
         self._store = store
         self._router = router
         self._clock = clock
-        self._report = report
+        self._report = partial(report, f"connection of {self.component}")  # what runs it reports the component itself
         self._outbox = Outbox(route, store, self._note_carried)
         self._random = Random()
         self._failures = 0
@@ -125,11 +126,11 @@ class Carrier:
         with suppress(Exception):
             waiting = await run_guarded(self._outbox.count_waiting())
         kept = f"; {waiting} events of the log wait" if waiting and self._route.publish else ""
-        self._report(self.component, f"{problem}{kept}")
+        self._report(f"{problem}{kept}")
 
     def _report_namesake(self, problem: str) -> None:
         logger.error("%s: %s", self._route.name, problem)
-        self._report(self.component, problem)
+        self._report(problem)
 
     def _note_carried(self) -> None:
         self._failures = 0
@@ -167,7 +168,7 @@ class Carrier:
                     await self._clock.sleep(STEADY)
                     self._failures, self._logged = 0, ""
                 if not inbox.has_reported:
-                    self._report(self.component, "")
+                    self._report("")
         except asyncio.CancelledError:
             with suppress(Exception):
                 async with asyncio.timeout(LEAVING):

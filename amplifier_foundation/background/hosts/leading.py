@@ -56,7 +56,7 @@ class Leadership:
         """Do the work whenever this process leads, and cancel it when it leads no longer, until cancelled."""
         while True:
             await self._held.wait()
-            async with keep_beside(work, self.name, self.member.report_problem):
+            async with keep_beside(work, f"work of {self.name}", self.member.report_problem):
                 await self._lost.wait()
 
     async def run(self) -> None:

@@ -17,9 +17,11 @@ from amplifier_core.events import SessionEvent
 from amplifier_core.storage import SessionRecord
 from amplifier_core.testing import MemoryStore, VirtualClock
 from amplifier_core.triggers import TriggerEvent, TriggerType
+from amplifier_foundation.background import tasks
 from amplifier_foundation.events import EventRouter
 from amplifier_foundation.events.names import OVERFLOW
 from amplifier_foundation.hookspecs import Message
+from amplifier_foundation.paths import data_home
 from amplifier_foundation.sessions.untrusted import find_reason
 from amplifier_foundation.transports import LOST, SET_ASIDE, Route
 from amplifier_foundation.transports import carrying as carrying_module
@@ -487,6 +489,34 @@ async def test_a_transport_that_awaits_what_it_has_cancelled_at_its_end_is_opene
     with suppress(asyncio.CancelledError):
         await task
     assert any("the broker has gone" in each for each in berlin.problems)
+
+
+async def test_a_problem_of_the_connection_outlives_one_of_its_process(broker: Path) -> None:
+    berlin, clock, problems = Member("berlin", broker), VirtualClock(), dict[str, str]()
+    carrier = Carrier(
+        berlin.carrier._route, FolderTransport, berlin.store, berlin.router, SystemClock(), problems.__setitem__
+    )
+    lock = data_home() / "locks" / "transport-transport-berlin.lock"
+    lock.mkdir(parents=True)
+    broker.rename(broker.with_name("away"))
+
+    async def until_told(text: str) -> None:
+        while not any(text in each for each in problems.values()):
+            await asyncio.sleep(0.001)
+
+    beside = tasks.keep_beside(carrier.run, carrier.component, problems.__setitem__, clock)
+    async with asyncio.timeout(60), beside:
+        await until_told("IsADirectoryError")
+        lock.rmdir()
+        await clock.until_sleeping()
+        await clock.advance(1.0)
+        await until_told("broker is away")
+        await clock.until_sleeping()
+        await clock.advance(tasks.STEADY)
+        assert [(problem == "", "broker is away" in problem) for problem in problems.values()] == [
+            (True, False),
+            (False, True),
+        ]
 
 
 async def test_a_receiver_may_yield_any_pair(broker: Path) -> None:
