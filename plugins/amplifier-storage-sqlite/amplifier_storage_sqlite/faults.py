@@ -79,11 +79,14 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 
 def store_error(path: Path, error: Exception) -> Exception:
-    """Return the error to raise for `error`: a `StoreError` for damage, SQLite and the file system."""
+    """Return the error to raise for `error`: a `StoreError` for damage, SQLite and the file system. Raises nothing."""
     if isinstance(error, sqlite3.IntegrityError):  # None where a record must have a value; ids are checked before
         return ValueError(str(error))
     if isinstance(error, sqlite3.Error):
-        return _from_sqlite(path, error)
+        try:
+            return _from_sqlite(path, error)
+        except OSError as cause:  # a look at the file fails as SQLite did, and says more: its mount is dead, say
+            return store_error(path, cause)
     if isinstance(error, IndexDamage):
         return StoreDamaged(path, f"is damaged ({error}). Rebuild its indexes: amplifier store check --repair")
     if isinstance(error, DamageError):

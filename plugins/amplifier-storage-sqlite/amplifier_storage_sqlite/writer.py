@@ -8,6 +8,7 @@ into the file. What is deleted is overwritten in the file, but stays in the log,
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import threading
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .opening import WritingConnection
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Work: TypeAlias = "Callable[[sqlite3.Connection], Any]"
@@ -210,8 +213,14 @@ class Writer:
         return result, None
 
     def _run(self) -> None:
-        while self._carry_out_waiting():
-            pass
+        """Carry out jobs until `close`, whatever happens: without this thread each later caller would wait for ever."""
+        is_open = True
+        while is_open:
+            try:
+                is_open = self._carry_out_waiting()
+            except Exception:  # after a batch: a listener of commits, say
+                logger.exception("%s: the writer failed after a write, and goes on", self._path)
+                self._calls.put(None)  # it may have been the call of `close`
         if self._erased is not None:
             self._end_log()
         self._in_use.acquire()
@@ -228,7 +237,6 @@ class Writer:
             with self._lock:
                 batch, self._jobs, is_open = self._jobs, [], not self._closed
             start, changes = perf_counter(), self._db.total_changes
-            self._db.hurry(False)
             outcomes = self._carry_out(batch) if batch else []
             self._pace.note(perf_counter() - start)
             has_changed = self._db.total_changes != changes
@@ -263,15 +271,18 @@ class Writer:
         self._room.keep()
 
     def _carry_out(self, batch: list[Job]) -> list[Outcome]:
+        """Return the outcome of each job; an error outside of them all is the outcome of all."""
         try:
-            return self._outcomes(batch)
-        except IndexFailure:
-            self._roll_back()
-            self._is_repaired = True  # one bad index blocks nothing; a second damage is another one
-            from .checking import rebuild_indexes
+            self._db.hurry(False)
+            try:
+                return self._outcomes(batch)
+            except IndexFailure:
+                self._roll_back()
+                self._is_repaired = True  # one bad index blocks nothing; a second damage is another one
+                from .checking import rebuild_indexes
 
-            rebuild_indexes(self._db)
-            return self._carry_out(batch)
+                rebuild_indexes(self._db)
+                return self._outcomes(batch)
         except Exception as error:
             self._roll_back()
             return [(None, store_error(self._path, error)) for _ in batch]

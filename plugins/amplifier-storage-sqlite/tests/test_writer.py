@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import resource
+import signal
 import sqlite3
 import threading
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +17,7 @@ from amplifier_core.storage import SessionRecord
 from amplifier_storage_sqlite import open_sqlite
 from amplifier_storage_sqlite.opening import open_store
 from amplifier_storage_sqlite.writer import Writer
+from tests.dead_mounts import unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -134,6 +138,49 @@ def test_a_batch_that_sqlite_undid_fails_whole(writer: TracedWriter) -> None:
         with pytest.raises(StoreUnavailable):
             future.result()
     assert writer.numbers() == []
+
+
+@contextmanager
+def no_growth() -> Iterator[None]:
+    """Let no file of this process grow: SQLite reports a disk I/O error."""
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_disk_that_fails_while_its_folder_cannot_be_reached_fails_the_write_and_not_the_writer(
+    writer: TracedWriter, path: Path
+) -> None:
+    writer.gate.set()
+    with ExitStack() as stack:
+
+        def insert_much(db: sqlite3.Connection) -> None:
+            stack.enter_context(unreachable(path.parent))  # after the look at the place of the file
+            db.execute("INSERT INTO numbers VALUES (zeroblob(1000000))")
+
+        with no_growth(), pytest.raises(StoreUnavailable, match=r"store\.db: cannot be opened \(File name too long\)"):
+            writer.submit(insert_much).result(60)
+    assert writer.insert(1).result(60) == 1
+    assert writer.numbers() == [1]
+
+
+def test_a_listener_that_fails_is_told_and_ends_no_writer(
+    writer: TracedWriter, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer.gate.set()
+    assert writer.numbers() == []
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    writer.committed = fail
+    assert [writer.insert(number).result(60) for number in (1, 2)] == [1, 1]
+    writer.close()
+    assert "store.db: the writer failed after a write, and goes on" in caplog.text
 
 
 def test_closing_finishes_what_was_submitted(path: Path, writer: TracedWriter) -> None:
