@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
+GONE = "is gone"
+"""The absence of a folder for which nothing has its name."""
 _VARIABLE = "AMPLIFIER_HOME"
 _in_use: set[Path] = set()
 """Data folders that are not made again: what is written into another folder of the name would be lost."""
@@ -243,6 +245,29 @@ def _user(number: int) -> str:
         return f"{pwd.getpwuid(number).pw_name} (uid {number})"
     except KeyError:
         return f"uid {number}"
+
+
+def find_absence(folder: Path | str) -> str:
+    """Return why nobody can enter a folder, such as "is gone"; '' for one that is there, and for a relative path.
+
+    It is gone where nothing, or a file, has its name. Any other answer of the system, as that of a dead mount or of a
+    closed folder above, does not tell: the folder cannot be reached.
+    """
+    if not Path(folder).is_absolute():
+        return ""
+    try:
+        os.stat(os.path.join(folder, "."))  # noqa: PTH116, PTH118 - a path drops the dot, which asks to enter
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return GONE
+    except OSError as error:
+        return f"cannot be reached ({error.strerror})"
+    return ""
+
+
+def find_obstacle(folder: Path | str) -> str:
+    """Return why a folder cannot be reached; '' for one that is there, or gone."""
+    absence = find_absence(folder)
+    return "" if absence == GONE else absence
 
 
 def project_of(folder: Path | str | None = None) -> str:

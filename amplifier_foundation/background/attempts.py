@@ -13,6 +13,7 @@ from amplifier_core.transcript import Transcript
 from ..bundle.overrides import DAY
 from ..bundle.sections import WORKFLOW_RUNNER
 from ..bundle.templates import input_of, instruction_for
+from ..paths import find_absence
 from ..security import NotTrusted, TrustUnreadable
 from ..security.trust_content import find_bundle_scripts
 from ..sessions.accounts import queue_account
@@ -43,9 +44,9 @@ LONGEST_WAIT = 1e9
 BACKGROUND = "session.background"
 """The capability with the name of the background session; sessions below it lack it."""
 CODE = "code of the bundle"
-"""The component that has a problem while changed code waits for trust."""
+"""The component that has a problem while changed code waits for trust, or cannot be read."""
 FOLDER = "working folder"
-"""The component that has a problem while the folder of the project is gone: moved, or not mounted."""
+"""The component that has a problem while the folder of the project is away: moved, or not mounted, or unreachable."""
 PERMISSIONS = "permissions"
 """The component that has a problem while the permissions of the settings cannot be read."""
 
@@ -120,7 +121,7 @@ async def prepare_attempt(
 
 
 def check_queue(engine: Engine, background: BackgroundSessionState) -> None:
-    """Raise `QueueBlocked` while the folder is gone, the code is not as it was trusted, or permissions are unreadable.
+    """Raise `QueueBlocked` while the folder is away, the code is not as it was trusted, or permissions are unreadable.
 
     The status shows it.
     """
@@ -130,17 +131,17 @@ def check_queue(engine: Engine, background: BackgroundSessionState) -> None:
 
 
 def _check_folder(engine: Engine, background: BackgroundSessionState) -> None:
-    """Raise `QueueBlocked` while the folder is gone, and show it in the status: its tools would find nothing there."""
-    folder = Path(background.project)
-    if folder.is_absolute() and not folder.is_dir():
-        reason = f"the folder {folder} is gone. Bring it back: its events wait for it, and for no other place"
+    """Raise `QueueBlocked` while the folder is away, and show it in the status: its tools would find nothing there."""
+    if absence := find_absence(background.project):
+        folder = f"the folder {background.project} {absence}"
+        reason = f"{folder}. Bring it back: its events wait for it, and for no other place"
         engine.report_problem(background, FOLDER, "degraded", reason)
         raise QueueBlocked(reason)
     engine.clear_problem(background, FOLDER)
 
 
 def _check_code(engine: Engine, background: BackgroundSessionState) -> None:
-    """Raise `QueueBlocked` for code that is not as it was trusted, and show it in the status."""
+    """Raise `QueueBlocked` for code that is not as it was trusted, or out of reach, and show it in the status."""
     bundle = background.prepared.bundle
     if bundle.guard is None:
         return
@@ -149,9 +150,10 @@ def _check_code(engine: Engine, background: BackgroundSessionState) -> None:
             bundle.guard.check_code(source.path)
         for script in find_bundle_scripts(bundle):
             bundle.guard.check_code(Path(script))
-    except (NotTrusted, TrustUnreadable) as error:
-        engine.report_problem(background, CODE, "degraded", str(error))
-        raise QueueBlocked(str(error)) from error
+    except (NotTrusted, TrustUnreadable, OSError) as error:
+        reason = str(error) if isinstance(error, AmplifierError) else f"the code of the bundle cannot be read: {error}"
+        engine.report_problem(background, CODE, "degraded", reason)
+        raise QueueBlocked(reason) from error
     engine.clear_problem(background, CODE)
 
 
@@ -162,7 +164,7 @@ def _refresh_permissions(engine: Engine, background: BackgroundSessionState) -> 
         return
     try:
         gate.policy = gate.policy.refresh() or gate.policy
-    except AmplifierError as error:
+    except (AmplifierError, OSError) as error:
         reason = f"the permissions cannot be read: {error}"
         engine.report_problem(background, PERMISSIONS, "degraded", reason)
         raise QueueBlocked(reason) from error

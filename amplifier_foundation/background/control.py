@@ -90,9 +90,9 @@ async def answering(path: Path, handle: Callable[[str, Mapping[str, Any]], Await
         for each in (*handling, *filter(None, streaming)):
             each.cancel()
         await asyncio.gather(*filter(None, streaming), return_exceptions=True)
-        _remove(path)
-        if path.parent.name != "run":
-            with suppress(OSError):
+        with suppress(OSError):  # its folder may be away
+            _remove(path)
+            if path.parent.name != "run":
                 path.parent.rmdir()
 
 

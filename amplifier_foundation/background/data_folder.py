@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.errors import StoreUnavailable
 
-from ..paths import data_home, using_folder
+from ..paths import GONE, data_home, find_obstacle, using_folder
 from ..sessions.lock import running_owners
 from ..sessions.presence import is_gone
 from .tasks import keep_beside
@@ -48,13 +48,11 @@ class DataFolder:
         os.close(self._open)
 
     def check(self) -> None:
-        """Raise `StoreUnavailable` when the folder was removed, moved or replaced."""
+        """Raise `StoreUnavailable` when the folder was removed, moved or replaced, or cannot be reached."""
         if not self.is_there:
-            raise StoreUnavailable(
-                self._paths[0],
-                "the data folder was removed or replaced while this process used it. Nothing more is accepted; put "
-                "the folder back, and run again: amplifier up",
-            )
+            what = self._find_obstacle() or "was removed or replaced while this process used it"
+            remedy = "Nothing more is accepted; put the folder back, and run again: amplifier up"
+            raise StoreUnavailable(self._paths[0], f"the data folder {what}. {remedy}")
 
     @property
     def is_there(self) -> bool:
@@ -72,15 +70,27 @@ class DataFolder:
                 since = None
             except StoreUnavailable as error:
                 now = time.monotonic()
-                is_moved = _identity(self._paths[0]) is None and os.fstat(self._open).st_nlink > 0
-                if not is_moved or (since is not None and now - since > AWAY):
+                if not self._may_come_back() or (since is not None and now - since > AWAY):
                     lost(error)
                     return
                 if since is None:
                     advice = f"Nothing is accepted until it is back, and this process ends in {AWAY:g} s"
-                    logger.warning("%s is gone. %s", self._paths[0], advice)
+                    logger.warning("%s %s. %s", self._paths[0], self._find_obstacle() or GONE, advice)
                     since = now
             await asyncio.sleep(LOOK_EVERY)
+
+    def _may_come_back(self) -> bool:
+        """Return whether the folder was moved, or cannot be reached: it was neither removed nor replaced."""
+        if self._find_obstacle():
+            return True
+        try:
+            return _identity(self._paths[0]) is None and os.fstat(self._open).st_nlink > 0
+        except OSError:  # its mount is dead, and away
+            return True
+
+    def _find_obstacle(self) -> str:
+        """Return why the folder cannot be reached; that of a dead mount looks well for a second, what is in it not."""
+        return next(filter(None, map(find_obstacle, self._paths)), "")
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from amplifier_core.clock import SystemClock, wait_for
 from amplifier_core.errors import AmplifierError, SessionNotFound, StoreError
 
-from ..paths import data_home
+from ..paths import data_home, find_absence
 from ..security import NotTrusted, TrustUnreadable
 from ..security.trust_ledger import Ledger
 from ..sessions.failures import describe_failure
@@ -64,7 +64,7 @@ class Reloading:
         self._asked.set()
 
     async def tell_undeclared(self, running: Sequence[Up]) -> None:
-        """Tell of events that wait for names that these bundles no longer declare, or in folders that are gone.
+        """Tell of events that wait for names that these bundles no longer declare, or in folders that are away.
 
         An outage of the store tells nothing.
         """
@@ -80,7 +80,7 @@ class Reloading:
         while True:
             asked = await wait_for(clock, self._asked, clock.now() + LOOK_EVERY)
             self._asked.clear()
-            for up in self._running if data_home().is_dir() else ():  # without it, nothing is trusted
+            for up in self._running if not find_absence(data_home()) else ():  # without it, nothing is trusted
                 now = await asyncio.to_thread(_stamps, up.bundle)
                 if not asked and now == seen.get(id(up)):
                     continue

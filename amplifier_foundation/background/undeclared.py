@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_core.errors import SessionNotFound
 
 from ..documents.safe_text import shell_word
+from ..paths import find_absence
 from .hosts.sharing import shared_store
 from .keys import RUNS, queue_key, root_id
 from .lifecycle import read_wish
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+    from pathlib import Path
     from typing import Any
 
     from amplifier_core.storage import DurableStore
@@ -28,7 +29,7 @@ DECLARED = "declared"
 
 
 class UndeclaredQueue(NamedTuple):
-    """A queue with waiting events that its bundle, read from `source`, does not declare, or whose folder is gone."""
+    """A queue with waiting events that its bundle, read from `source`, does not declare, or whose folder is away."""
 
     project: str
     queue: str
@@ -36,7 +37,9 @@ class UndeclaredQueue(NamedTuple):
     wish: Wish | None
     """What a person asked of its background session; it holds for that name alone."""
     source: str = ""
-    """Empty for a folder that is gone."""
+    """Empty for a folder that is away."""
+    absence: str = ""
+    """What is the matter with that folder, such as "is gone"."""
 
     @property
     def fact(self) -> str:
@@ -44,7 +47,7 @@ class UndeclaredQueue(NamedTuple):
         events = "1 event waits" if self.waiting == 1 else f"{self.waiting} events wait"
         state = f" ({self.wish})" if self.wish in ("paused", "stopped") else ""
         if not self.source:
-            return f"{events} for {self.queue}{state} of {self.project}, a folder that is gone"
+            return f"{events} for {self.queue}{state} of {self.project}, a folder that {self.absence}"
         return f"{events} for {self.queue}{state}, which {self.source} no longer declares"
 
     @property
@@ -53,7 +56,7 @@ class UndeclaredQueue(NamedTuple):
         them = "it" if self.waiting == 1 else "them"
         drop = f"or discard {them} with: amplifier trigger drop {self.queue}"
         if not self.source:
-            return f"Move it back to handle {them}, {drop} --folder {shell_word(self.project)}"
+            return f"Bring it back to handle {them}, {drop} --folder {shell_word(self.project)}"
         return f"Give it that name again to handle {them}, {drop}"
 
     def __str__(self) -> str:
@@ -108,7 +111,7 @@ async def find_undeclared(store: DurableStore, bundles: Collection[tuple[Bundle,
 
 
 async def find_stranded(store: DurableStore, bundles: Collection[Bundle] | None = None) -> list[UndeclaredQueue]:
-    """Return the queues with waiting events whose folder is gone: those that these bundles declare, or all.
+    """Return the queues with waiting events whose folder is away: those that these bundles declare, or all.
 
     A folder may be on another host of a shared store, which has none of them. Blocks on the folders.
     """
@@ -116,9 +119,9 @@ async def find_stranded(store: DurableStore, bundles: Collection[Bundle] | None 
         return []
     queues = {queue_key(bundle.name, each.name) for bundle in bundles or () for each in bundle.background_sessions}
     return [
-        UndeclaredQueue(project, queue, count, await read_wish(store, project, queue))
+        UndeclaredQueue(project, queue, count, await read_wish(store, project, queue), absence=absence)
         for (project, queue), count in await _count_waiting(store)
-        if (bundles is None or queue in queues) and _is_gone(project)
+        if (bundles is None or queue in queues) and (absence := find_absence(project))
     ]
 
 
@@ -128,10 +131,6 @@ async def _count_waiting(store: DurableStore) -> list[tuple[tuple[str, str], int
     for counted in await store.delivery_counts():
         waiting[counted.project, counted.queue] += counted.counts.get("pending", 0)
     return [(place, count) for place, count in sorted(waiting.items()) if count and place[1] != RUNS]
-
-
-def _is_gone(project: str) -> bool:
-    return Path(project).is_absolute() and not Path(project).is_dir()
 
 
 def _follow(source: Path | str | None) -> str:

@@ -28,7 +28,8 @@ def doctor(ctx: click.Context, only: str | None, as_json: bool) -> None:
 
     It looks at trust, permissions, the store and its disk, the sandbox, keys, the modes of files, the ports of
     background sessions, proxies and certificates, who is told when a session needs a person, and events that wait for
-    a folder that is gone. It ends with 1 when something is weak. A protection that is `off` is not in use.
+    a folder that is gone or out of reach. It ends with 1 when something is weak. A protection that is `off` is not in
+    use.
     """
     from amplifier_core.plugins import load_plugins
 

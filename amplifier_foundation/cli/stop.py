@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import click
@@ -40,6 +39,7 @@ LOOK_EVERY = 0.05
 def stop(name: str | None, here: bool, everything: bool, timeout: float) -> None:
     """Stop the background session NAME (or its id); with --all, all of this folder; running sessions may finish."""
     from ..background.asking import NothingRuns
+    from ..paths import find_absence
     from ..sessions.lock import forget_killed, running_owner, running_owners
 
     if [name is not None, here, everything].count(True) != 1:
@@ -62,14 +62,15 @@ def stop(name: str | None, here: bool, everything: bool, timeout: float) -> None
         if owner is None and killed:
             return
         if owner is None:
-            folders = {str(each): owner["pid"] for owner in owners for each in owner.get("projects") or ()}
-            gone = {each: pid for each, pid in sorted(folders.items()) if not Path(each).is_dir()}
-            there = ", ".join(sorted(folders.keys() - gone.keys()))
+            pids = {str(each): owner["pid"] for owner in owners for each in owner.get("projects") or ()}
+            away = {folder: absence for folder in sorted(pids) if (absence := find_absence(folder))}
+            there = ", ".join(sorted(pids.keys() - away.keys()))
             text = f"nothing runs in this folder, but in: {there}. Go there, or use --everything"
-            if gone:
+            if away:
                 text = text if there else "nothing runs in this folder"
-                ends = (f"{each} of process {pid} is gone; end that one with: kill {pid}" for each, pid in gone.items())
-                text = f"{text}. The folder {'. The folder '.join(ends)}"
+                for folder, absence in away.items():
+                    pid = pids[folder]
+                    text = f"{text}. The folder {folder} of process {pid} {absence}; end that one with: kill {pid}"
             raise SessionConflict(project_here(), text)
         owners = [owner]
     for owner in owners:

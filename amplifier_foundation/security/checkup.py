@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from amplifier_core.errors import AmplifierError, StoreError
 
-from ..paths import BUNDLE_FILES, data_home, find_home, is_mapped, own_remedy, unusable_error
+from ..paths import BUNDLE_FILES, data_home, find_home, find_obstacle, is_mapped, own_remedy, unusable_error
 from .trust import VARIABLE, is_checked
 
 if TYPE_CHECKING:
@@ -67,10 +67,14 @@ def check_trust() -> Iterator[Finding]:
     try:
         ledger = Ledger()
         places = ledger.places()
-        changed = [place for place in places if Path(place).exists() and find_problem(ledger, place) is not None]
+        away = {place: absence for place in places if (absence := find_obstacle(Path(place).parent))}
+        changed = [place for place in places if os.path.exists(place) and find_problem(ledger, place) is not None]  # noqa: PTH110 - false on a dead mount
     except AmplifierError as error:
         yield Finding("trust", "weak", str(error))
         return
+    for place, absence in away.items():
+        remedy = f"bring its folder back, or take its trust back: amplifier untrust {place}"
+        yield Finding("trust", "weak", f"{place} {absence}: nobody knows whether it has changed", remedy)
     for place in changed:
         yield Finding("trust", "ok", f"{place} has changed, and is asked for again", f"amplifier trust {place}")
     if is_checked():
@@ -125,7 +129,7 @@ def check_store(plugins: Plugins) -> Iterator[Finding]:
         if not home.is_dir():
             yield Finding("store", "off", f"{home} is not there. It is made when the first session is stored")
             return
-    except PermissionError as error:
+    except OSError as error:
         yield Finding("store", "weak", str(unusable_error(home, error)))
         return
     problems = []
@@ -189,12 +193,11 @@ def check_files(folder: Path) -> Iterator[Finding]:
 
     home = data_home()
     try:
-        home.lstat()
-    except PermissionError as error:
+        with suppress(FileNotFoundError, NotADirectoryError):  # it is not made yet
+            home.lstat()
+    except OSError as error:
         yield Finding("files", "weak", str(unusable_error(home, error)))
         return
-    except OSError:
-        pass  # it is not made yet
     top, person = folder.resolve(), find_home()
     holds_home = person is not None and person.resolve().is_relative_to(top)  # no command runs there
     if top in home.resolve().parents and not holds_home:
@@ -218,8 +221,7 @@ def check_files(folder: Path) -> Iterator[Finding]:
         yield Finding("files", "weak", f"{path} belongs to another user", f"use a folder of your own, not {path}")
     if closed:
         rest = f", and {len(closed) - 1} more of the data folder" if len(closed) > 1 else ""
-        fact = f"{closed[0]} belongs to another user{rest}"
-        yield Finding("files", "weak", fact, own_remedy())
+        yield Finding("files", "weak", f"{closed[0]} belongs to another user{rest}", own_remedy())
     if not opened and not changeable and not strange and not closed:
         yield Finding("files", "ok", f"only you can open {home}, and change what amplifier obeys in {folder}")
 

@@ -62,7 +62,8 @@ def _hold(path: Path, facts: dict[str, Any]) -> Iterator[None]:
         try:
             yield
         finally:
-            file.truncate(0)
+            with suppress(OSError):  # its folder may be away: the lock ends all the same
+                file.truncate(0)
 
 
 @contextmanager
@@ -155,7 +156,7 @@ def _owner_files() -> Iterator[tuple[Path, dict[str, Any], bool]]:
     folder = data_home() / "locks"
     try:
         paths = sorted(folder.glob("up*.lock"))
-    except PermissionError as error:
+    except OSError as error:
         raise unusable_error(folder, error) from error
     for path in paths:
         with suppress(FileNotFoundError), _open(path, "r") as file:

@@ -56,7 +56,8 @@ def _hold_lock(chosen: str | None, pid: int) -> str:  # `chosen` is in the cache
 
     def leave() -> None:
         if os.getpid() == pid:  # in a fork, the file is the parent's
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # the folder is away; without its lock, the file says nothing
+                path.unlink(missing_ok=True)
             file.close()
 
     at_process_end(leave)

@@ -22,6 +22,7 @@ from amplifier_foundation.security.checkup import check_network, check_plugins, 
 from amplifier_foundation.security.trust import inspect_bundle, trust_content
 from amplifier_foundation.sessions.lock import owner_lock
 from amplifier_foundation.settings import write_setting
+from tests.dead_mounts import unreachable
 
 pytestmark = pytest.mark.slow
 
@@ -162,6 +163,24 @@ def test_events_that_wait_for_a_folder_that_is_gone_are_weak(
     assert invoke(shlex.split(weak["remedy"].partition(": amplifier ")[2])) == exits.OK
     capsys.readouterr()
     assert [each for each in diagnose(capsys)[1] if each["part"] == "events"] == []
+
+
+def test_a_folder_that_cannot_be_reached_hides_nothing_of_the_others(
+    background: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert invoke(["trust", "--yes"]) == invoke(["trigger", "fire", "asked"]) == exits.OK
+    capsys.readouterr()
+    monkeypatch.chdir(tmp_path)
+    why = "cannot be reached (File name too long)"
+    with unreachable(background.parent):
+        code, findings = diagnose(capsys)
+        assert (invoke(["ps"]), invoke(["trust", "--list"])) == (exits.OK, exits.OK)
+        assert f"of {background.parent}, a folder that {why}. Bring it back" in capsys.readouterr().err
+    weak = {each["part"]: each for each in findings if each["state"] == "weak" and each["part"] in ("trust", "events")}
+    assert code == exits.FAILED
+    assert weak["trust"]["fact"] == f"{background} {why}: nobody knows whether it has changed"
+    assert weak["events"]["fact"] == f"1 event waits for echo/asked of {background.parent}, a folder that {why}"
+    assert invoke(shlex.split(weak["trust"]["remedy"].partition(": amplifier ")[2])) == exits.OK
 
 
 def test_permissions_that_cannot_be_read_are_weak(capsys: pytest.CaptureFixture[str], home: Path) -> None:

@@ -231,7 +231,7 @@ def test_what_waits_in_a_folder_that_has_moved_is_told_until_it_is_back_or_disca
     monkeypatch.chdir(new)
     say("trust", "--yes")
     stranded = (
-        f"2 events wait for echo/asked of {old}, a folder that is gone. Move it back to handle them, or discard them "
+        f"2 events wait for echo/asked of {old}, a folder that is gone. Bring it back to handle them, or discard them "
         f"with: amplifier trigger drop echo/asked --folder {shlex.quote(str(old))}\n"
     )
     for command in (["ps"], ["trigger", "list"], ["up", "--once"]):

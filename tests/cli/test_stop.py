@@ -19,6 +19,7 @@ from amplifier_foundation.background.control import socket_path
 from amplifier_foundation.cli import exits, invoke, stop
 from amplifier_foundation.paths import project_of
 from amplifier_foundation.sessions.lock import owner_lock
+from tests.dead_mounts import unreachable
 
 
 @pytest.mark.parametrize("arguments", [["reviewer"], ["--all"]])
@@ -50,6 +51,8 @@ async def test_a_process_whose_folder_is_gone_is_named_with_a_way_to_end_it(
         f"amplifier: nothing runs in this folder. The folder {project} of process {os.getpid()} is gone; end that one "
         f"with: kill {os.getpid()}\n",
     )
+    with unreachable(project):
+        assert f"{project} of process {os.getpid()} cannot be reached (File name" in (await say("stop", "--all"))[2]
 
 
 @pytest.mark.parametrize("name", ["asked", "echo/asked", "bg-asked-0001"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from amplifier_core.errors import StoreUnavailable
 from amplifier_foundation.background import data_folder
 from amplifier_foundation.background.data_folder import watching_data_folder
 from amplifier_foundation.paths import make_private
+from tests.dead_mounts import fuse_mount, needs_fuse
 
 
 @pytest.fixture
@@ -58,3 +60,22 @@ async def test_a_folder_that_does_not_come_back_is_lost(
             home.mkdir()
         await asyncio.wait_for(lost.wait(), 60)
     make_private(home)  # nothing uses it any more
+
+
+@needs_fuse
+@pytest.mark.parametrize("is_mounted_again", [True, False])
+async def test_a_folder_on_a_dead_mount_is_waited_for_and_lost_in_the_end(
+    is_mounted_again: bool, home: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost: asyncio.Future[StoreUnavailable] = asyncio.get_running_loop().create_future()
+    with fuse_mount(home) as kill:
+        async with watching_data_folder(lost.set_result) as folder:
+            kill()
+            with pytest.raises(StoreUnavailable, match=r"the data folder cannot be reached \(Transport endpoint"):
+                folder.check()
+            while "cannot be reached (Transport endpoint is not connected). Nothing is accepted" not in caplog.text:
+                await asyncio.sleep(0.001)
+            assert not lost.done()
+            monkeypatch.setattr(data_folder, "AWAY", 0.0)
+            with fuse_mount(home) if is_mounted_again else nullcontext():  # its files are others than those in use
+                await asyncio.wait_for(lost, 60)

@@ -15,10 +15,12 @@ from amplifier_core.permissions import PermissionGate, Policy
 from amplifier_core.permissions.policy import PermissionsError
 from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_foundation.background.giving_back import is_postponed, make_due, waits_with_queue
+from amplifier_foundation.background.undeclared import find_stranded
 from amplifier_foundation.operations.acting import Actor
 from amplifier_foundation.operations.deliveries import retry_deliveries
 from amplifier_foundation.operations.explaining import describe_state
 from amplifier_foundation.operations.overview import read_postponed
+from tests.dead_mounts import unreachable
 
 OpenBench = Callable[..., Any]
 ANN = Actor("ann", "command line")
@@ -43,6 +45,48 @@ async def test_events_wait_for_their_folder_and_lose_no_attempt(
         elsewhere.rename(folder)
         await bench.until("completed", step=1.0)
         assert bench.statuses() == {"queue": "running"}
+
+
+async def test_events_wait_for_a_folder_that_cannot_be_reached_and_lose_no_attempt(
+    open_bench: OpenBench, flaky: Any, parent: AmplifierSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    parent.coordinator.register_capability("session.working_dir", str(folder))
+    async with open_bench(providers=flaky("fine")) as bench:
+        session_id = await bench.start(max_attempts=1)
+        with unreachable(folder):
+            bench.trigger.feed(1)
+            await bench.until("postponed")
+            (waiting,) = await bench.deliveries()
+            assert (waiting.state, waiting.attempts) == ("pending", 0)
+            assert f"the folder {folder} cannot be reached (File name too long)" in waiting.reason
+            assert bench.manager.get_status(session_id)["status"] == "degraded"
+            [stranded] = await find_stranded(bench.store)
+            assert stranded.fact.endswith(f"of {folder}, a folder that cannot be reached (File name too long)")
+        await bench.until("completed", step=1.0)
+        assert bench.statuses() == {"queue": "running"}
+
+
+async def test_events_wait_while_the_settings_cannot_be_read(
+    open_bench: OpenBench, flaky: Any, parent: AmplifierSession, tmp_path: Path
+) -> None:
+    closed = [PermissionError(13, "Permission denied", "/p/settings.yaml")]
+
+    def read_again() -> None:
+        if closed:
+            raise closed[0]
+
+    parent.coordinator.guard(PermissionGate(Policy(refresh=read_again), tmp_path))
+    async with open_bench(providers=flaky("fine")) as bench:
+        await bench.start(max_attempts=1)
+        bench.trigger.feed(1)
+        await bench.until("postponed")
+        (waiting,) = await bench.deliveries()
+        assert (waiting.state, waiting.attempts) == ("pending", 0)
+        assert "the permissions cannot be read: [Errno 13] Permission denied: '/p/settings.yaml'" in waiting.reason
+        closed.clear()
+        await bench.until("completed", step=1.0)
 
 
 async def test_events_that_wait_for_their_folder_are_handled_in_their_order_and_the_cause_is_told_once(
