@@ -83,13 +83,21 @@ class EventSource(Protocol):
         ...
 
 
+def _find_working_dir() -> Path:
+    """Return the current folder; `.` for one that is gone, as on a dead mount: `bind` gives a trigger its own."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path()
+
+
 @frozen
 class TriggerContext:
     """The surroundings of a trigger: passed to its `bind` before `configure`."""
 
     name: str
     """The trigger's name, the same after a restart: `<bundle>/<background session>/<trigger>#<n>`."""
-    working_dir: Path = field(default_factory=Path.cwd)
+    working_dir: Path = field(default_factory=_find_working_dir)
     """The base of relative paths."""
     events: EventSource | None = None
     documents: Documents | None = None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LOOK_EVERY = 1.0
+"""Seconds between two looks at the folder."""
 _LAST = 1_000_000
 """The priority of hooks that see a tool's call as it will run."""
 
@@ -34,12 +38,19 @@ class WorkingFolder:
     def follow(self) -> Path:
         """Enter the folder that is now at `path`, if it was replaced; return `path`. Raises `OSError` without one."""
         with self._lock:
-            now = self.path.stat()
-            if not os.path.samestat(now, self._found):
-                if os.path.samestat(Path().stat(), self._found):  # else a tool has left it, which still runs
-                    os.chdir(self.path)
-                self._found = now
+            now, here = self.path.stat(), _stat_here()
+            is_left = here is not None and not os.path.samestat(here, self._found)  # by a tool, which still runs
+            if not is_left and (here is None or not os.path.samestat(now, here)):
+                os.chdir(self.path)
+            self._found = now
         return self.path
+
+    async def keep(self) -> None:
+        """Follow the folder until cancelled; while there is none, wait for it."""
+        while True:
+            with suppress(OSError):
+                await asyncio.to_thread(self.follow)
+            await asyncio.sleep(LOOK_EVERY)
 
     def observe(self, session: AmplifierSession) -> None:
         """Look at the process's folder after each tool of a session."""
@@ -67,7 +78,8 @@ class WorkingFolder:
             if self._running or not self._suspects:
                 return
             suspects, self._suspects = sorted(self._suspects), set()
-            if os.path.samestat(Path().stat(), self._found):
+            here = _stat_here()
+            if here is None or os.path.samestat(here, self._found):
                 return
             try:
                 left_for = str(Path.cwd())
@@ -85,3 +97,11 @@ class WorkingFolder:
             ", ".join(f"'{each}'" for each in suspects),
             outcome,
         )
+
+
+def _stat_here() -> os.stat_result | None:
+    """Return the status of the current folder; None for one that cannot be reached any more, as on a dead mount."""
+    try:
+        return Path().stat()
+    except OSError:
+        return None

@@ -215,7 +215,7 @@ async def _run(
         control.asked_to_reload = reloading.ask
         stopper.on_hangup(reloading.ask)
         counts = partial(keep_counts, view, store, running, log)
-        async with keep_beside(notifier.pings, "signs of life"):
+        async with keep_beside(notifier.pings, "signs of life"), keep_beside(folder.keep, "working folder"):
             with notifier.ready(", ".join(each.bundle.name for each in running)):
                 async with keep_beside(reloading.run, "reloading", control.report), keep_beside(counts, "counts"):
                     view.note(f"{VERBS[role]} {', '.join(each.project for each in running)}. {how} stops.")

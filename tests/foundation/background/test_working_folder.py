@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,12 @@ import pytest
 
 from amplifier_core.events import TOOL_POST, TOOL_PRE
 from amplifier_core.hooks import HookRegistry
+from amplifier_core.triggers import TriggerContext
+from amplifier_foundation.background import working_folder
+from amplifier_foundation.background.tasks import run_beside
 from amplifier_foundation.background.working_folder import WorkingFolder
+from amplifier_foundation.paths import find_absence
+from tests.dead_mounts import fuse_mount, needs_fuse
 
 
 class Tools:
@@ -79,3 +85,27 @@ async def test_a_replaced_folder_is_entered_unless_a_tool_has_left_it(folder: Wo
     folder.path.mkdir()
     folder.follow()
     assert Path.cwd() == tmp_path
+
+
+@needs_fuse
+async def test_a_folder_that_is_mounted_again_is_entered_and_no_tool_is_blamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(working_folder, "LOOK_EVERY", 0.001)
+    project = tmp_path / "project"
+    project.mkdir()
+    with fuse_mount(project) as kill:
+        monkeypatch.chdir(project)
+        folder = WorkingFolder()
+        tools = Tools(folder, "one")
+        async with run_beside(folder.keep(), "working folder"):
+            kill()
+            await tools.begin("stay")
+            await tools.end("stay")
+            assert TriggerContext("name").working_dir in (Path(), project)
+            with fuse_mount(project):
+                while find_absence(f"/proc/{os.getpid()}/cwd"):
+                    await asyncio.sleep(0.001)
+                assert os.path.samestat(Path().stat(), project.stat())
+                os.chdir(tmp_path)
+    assert caplog.messages == []
