@@ -66,6 +66,7 @@ def test_the_unit_says_where_a_path_has_what_a_unit_would_read(tmp_path: Path) -
     assert lines["ReadWritePaths"].startswith(r""""-/t/a b%%c$HOME\"q\\/home" "-/t/a b%%c$HOME\"q\\" """)
     assert (lines["Type"], lines["WatchdogSec"], lines["Restart"]) == ("notify", "60", "on-failure")
     assert lines["StartLimitIntervalSec"] == "0"  # a failure that lasts is tried again for as long
+    assert "RestartPreventExitStatus" not in lines  # a late disk makes a bundle missing, and the data folder unusable
     assert lines["ExecReload"] == "kill -HUP $MAINPID"
 
 

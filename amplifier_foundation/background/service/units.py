@@ -94,7 +94,6 @@ TimeoutStopSec={STOPPING}
 KillMode=mixed
 Restart=on-failure
 RestartSec=10
-RestartPreventExitStatus=4 5 6
 SuccessExitStatus=130 143
 {_HARDENING.format(writable=" ".join(_quote(f"-{path}") for path in writable))}
 
