@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,9 +13,9 @@ import pytest
 
 from amplifier_foundation.cli import exits
 from tests.dead_mounts import needs_fuse
+from tests.programs import require
 
-BINDFS = shutil.which("bindfs")
-pytestmark = [needs_fuse, pytest.mark.skipif(BINDFS is None, reason="bindfs is not installed"), pytest.mark.slow]
+pytestmark = [needs_fuse, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("is_mounted_again", [True, False])
@@ -24,7 +23,7 @@ def test_an_up_whose_data_folder_is_lost_ends(background: Path, tmp_path: Path, 
     real, home = tmp_path / "real", tmp_path / "mounted"
     real.mkdir()
     home.mkdir()
-    mount = [str(BINDFS), "-f", str(real), str(home)]
+    mount = [require("bindfs"), "-f", str(real), str(home)]
     server = subprocess.Popen(mount)
     try:
         while not home.is_mount():
