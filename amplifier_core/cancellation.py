@@ -186,7 +186,7 @@ def as_failure(error: BaseException, before: int = 0) -> BaseException:
     if isinstance(error, Exception) and is_readable(error):
         return error
     if isinstance(error, BaseExceptionGroup):
-        failures = [as_failure(each, before) for each in error.exceptions]
+        failures = [_member_failure(each, before) for each in error.exceptions]
         return BaseExceptionGroup(error.message, failures).with_traceback(error.__traceback__)
     if isinstance(error, asyncio.CancelledError):
         is_own = count_cancellations() <= before
@@ -199,6 +199,13 @@ def as_failure(error: BaseException, before: int = 0) -> BaseException:
         if isinstance(error, SystemExit):
             said = f"called exit({error.code!r}), which a module may not do"
     return PluginError(f"{_place_of(error)}{said}") if is_own else error
+
+
+def _member_failure(error: BaseException, before: int) -> BaseException:
+    """Return what `as_failure` does for an error in a group: the exit that closes a generator ends there."""
+    if isinstance(error, GeneratorExit):
+        return PluginError(f"{_place_of(error)}closed a generator with a group of tasks in it")
+    return as_failure(error, before)
 
 
 def ends_program(error: BaseException) -> bool:

@@ -131,11 +131,12 @@ def make_private(folder: Path) -> Path:
 
 
 def _give_to_owner_above(folder: Path) -> None:
-    """Give a folder that root has made to the user in whose folder it is."""
+    """Give a folder that root has made to the user in whose folder it is, if the system lets root do so."""
     above = folder.parent.stat()
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)  # that user may have replaced it
     try:
-        os.fchown(opened, above.st_uid, above.st_gid)
+        with suppress(OSError):  # a container may have no such user, or root no such right
+            os.fchown(opened, above.st_uid, above.st_gid)
     finally:
         os.close(opened)
 

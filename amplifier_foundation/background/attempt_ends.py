@@ -100,7 +100,7 @@ class AttemptEnd:
         self.background.outage.forget(self.delivery.delivery_id)
         emits = self._make_events(spawn, outcome, worktree)
         stored = await self.background.tracking.commit(self.delivery, emits, record_changes(spawn, outcome))
-        self.is_stored = True
+        self._note_end()
         for event in stored:
             self.engine.router.publish(event)
         if worktree is not None:
@@ -152,7 +152,7 @@ class AttemptEnd:
             reason = redact_text(str(refusal))
             await give_up_worktree(self.delivery)
             stored = await self.background.tracking.give_up(self.delivery, reason, [], None)
-            self.is_stored = True
+            self._note_end()
             for event in stored:
                 self.engine.router.publish(event)
             skipped = await self.engine.store.drop(self.delivery.delivery_id, reason=reason)
@@ -290,6 +290,10 @@ class AttemptEnd:
         self.engine.notify("dead", self.background, delivery=self.delivery, reason=reason)
         await self._tell_plugins(replace(self.delivery, state="dead", reason=reason))
 
+    def _note_end(self) -> None:
+        self.is_stored = True
+        self.engine.lost.forget(self.delivery.delivery_id)
+
     async def _tell_plugins(self, ended: Delivery, outcome: SpawnOutcome | None = None) -> None:
         """Tell of an end that is stored: the claim is over, and no renewal cuts the plugins off."""
         if (running := self.background.running.get(ended.delivery_id)) is not None:
@@ -307,7 +311,7 @@ class AttemptEnd:
         if spawn is not None and outcome is not None:
             emits = self._make_events(spawn, outcome, worktree)
         stored = await self.background.tracking.give_up(self.delivery, reason, emits, changes)
-        self.is_stored = True
+        self._note_end()
         for event in stored:
             self.engine.router.publish(event)
         await forget_worktree(self.delivery)

@@ -53,7 +53,7 @@ async def attempt_delivery(engine: Engine, background: BackgroundSessionState, d
 async def _try_once(
     engine: Engine, background: BackgroundSessionState, delivery: Delivery, running: Running, end: AttemptEnd
 ) -> None:
-    end.lost = engine.lost[delivery.delivery_id]
+    end.lost = engine.lost.counts[delivery.delivery_id]
     if engine.member is not None and delivery.attempts > 1:
         end.lost = await engine.member.count_lost(delivery)
     if end.attempts > background.config.max_attempts:

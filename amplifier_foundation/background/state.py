@@ -180,8 +180,6 @@ class BackgroundSessionState:
 
     unstored: Outage = field(init=False, default_factory=Outage)
     """The failures of the store to take what its sessions did, since it took that of one."""
-    left: dict[str, str] = field(init=False, default_factory=dict)
-    """Deliveries left to the end of their lease, by their id, with the error of the store that could not take them."""
     blocked: str = field(init=False, default="")
     """Why all events wait: the text of a `QueueBlocked`."""
     blocked_at: float = field(init=False, default=0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import asynccontextmanager
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -80,15 +81,29 @@ async def make_trigger(
     return trigger
 
 
-def open_stream(trigger: TriggerSource, module: str) -> AsyncIterator[TriggerEvent]:
-    """Return the events of a trigger's watch. Raises `TriggerError` for a `watch` that is no asynchronous generator."""
+@asynccontextmanager
+async def open_stream(trigger: TriggerSource, module: str) -> AsyncIterator[AsyncIterator[TriggerEvent]]:
+    """Yield the events of a trigger's watch, and close it with the block; other iterators than generators need not be.
+
+    A group of tasks in a generator passes the exit on that closes it. Raises `TriggerError` for a `watch` that is no
+    asynchronous generator.
+    """
     stream: Any = trigger.watch()
-    if hasattr(stream, "__aiter__"):
-        return aiter(stream)
-    if isinstance(stream, CoroutineType):
-        stream.close()
-    kind = type(stream).__name__
-    raise TriggerError(module, f"its watch returns {kind}: write `async def watch` with a yield in it")
+    if not hasattr(stream, "__aiter__"):
+        if isinstance(stream, CoroutineType):
+            stream.close()
+        kind = type(stream).__name__
+        raise TriggerError(module, f"its watch returns {kind}: write `async def watch` with a yield in it")
+    stream = aiter(stream)
+    try:
+        yield stream
+    finally:
+        if (aclose := getattr(stream, "aclose", None)) is not None:
+            try:
+                await aclose()
+            except BaseExceptionGroup as group:
+                if (errors := group.split(GeneratorExit)[1]) is not None:
+                    raise errors from None
 
 
 def url_of(trigger: TriggerSource) -> str:

@@ -203,15 +203,13 @@ class Watch:
         self._trigger, self._prepared = trigger, None
         async with asyncio.TaskGroup() as group:
             announcing = group.create_task(call_guarded(self._announce, trigger, run), name=f"trigger {self.name}")
-            stream = open_stream(trigger, self.declared.module)
-            try:
-                await self._store_events(stream, group, run)
-            finally:
-                announcing.cancel()
-                self._forget_trigger(run)
-                await self._stop_trigger(trigger)
-                with suppress(AttributeError):
-                    await stream.aclose()  # type: ignore[attr-defined]  # generators have it, other iterators need not
+            async with open_stream(trigger, self.declared.module) as stream:
+                try:
+                    await self._store_events(stream, group, run)
+                finally:
+                    announcing.cancel()
+                    self._forget_trigger(run)
+                    await self._stop_trigger(trigger)
         if not self._is_ending:
             raise TriggerError(self.declared.module, "it ended without being stopped")
 

@@ -241,7 +241,7 @@ class Worker:
 
         problem = ""
         await self.background.cancel_stale(delivery)
-        if (left := self.background.left.pop(delivery.delivery_id, None)) is not None:
+        if (left := self.engine.lost.take_left(delivery)) is not None:
             await self._put_back(delivery, left, tries=1)  # before its session is paid for again
             return
         attempting = call_guarded(attempt_delivery, self.engine, self.background, delivery)
@@ -280,12 +280,16 @@ class Worker:
         unstored.add(delivery.delivery_id, self.engine.clock, pause)
         due = self.engine.clock.now() + timedelta(seconds=pause)
         if not is_hung:
-            self.engine.lost.add(delivery.delivery_id)
+            self.engine.lost.add(delivery)
         refusals = 0
         while not self.background.stopping:
-            await self._wait_for_store(problem, STORE_PAUSE * 2.0**refusals)
             try:
+                await self._wait_for_store(problem, STORE_PAUSE * 2.0**refusals)
                 await call_guarded(self._give_back, delivery, problem, due)
+            except asyncio.CancelledError:  # `_handle` gives it back
+                if not is_hung:
+                    self.engine.lost.give_back(delivery)
+                raise
             except StaleEpoch:  # the write had succeeded, or the lease is over
                 return
             except StoreUnavailable as error:
@@ -295,10 +299,10 @@ class Worker:
                 if refusals == tries:
                     left = "delivery %s cannot be given back, and waits for the end of its lease: %s"
                     logger.error(left, delivery.delivery_id, problem)
-                    self.background.left[delivery.delivery_id] = problem
+                    self.engine.lost.leave(delivery, problem)
                     return
             else:
                 if not is_hung:
-                    self.engine.lost.give_back(delivery.delivery_id)
+                    self.engine.lost.give_back(delivery)
                 self.background.places[delivery.delivery_id] = delivery.available_at
                 return

@@ -97,11 +97,14 @@ class Carrier:
 
         What is in the log then is published, if the transport is connected.
         """
-        while True:
-            with hold_route(self._route.name) as is_held:
-                while is_held:
-                    await self._try_once()
-            await self._clock.sleep(LOOK_EVERY)
+        try:
+            while True:
+                with hold_route(self._route.name) as is_held:
+                    while is_held:
+                        await self._try_once()
+                await self._clock.sleep(LOOK_EVERY)
+        finally:
+            self._report("")  # it is none of this process any more
 
     async def _try_once(self) -> None:
         """Carry events until something fails; report that, and pause.

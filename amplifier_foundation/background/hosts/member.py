@@ -106,13 +106,13 @@ class Member:
         async with self._signing:  # else the states of before might be stored last
             await self.clock.follow(self.store)
             facts = {**self.facts, "role": self.role, "draining": self.draining, "states": self.states()}
-            facts |= {"lease": self.lease, "lost": dict(self.lost)}
+            facts |= {"lease": self.lease, "lost": dict(self.lost.counts)}
             await self.store.present(self.process, facts)
 
     async def count_lost(self, delivery: Delivery) -> int:
         """Return how many claims of a delivery were lost by processes that could not use the store."""
         told = [each.facts.get("lost") or {} for each in await self.store.processes() if each.process != self.process]
-        return sum(each.get(delivery.delivery_id, 0) for each in [self.lost, *told])
+        return sum(each.get(delivery.delivery_id, 0) for each in [self.lost.counts, *told])
 
     async def clear_dead(self, projects: Collection[str]) -> None:
         """Free the claims of processes of this host that are gone, and forget those processes.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from contextlib import suppress
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -171,24 +170,22 @@ class Watched:
             tell(f"amplifier: {text}")
 
     async def _events(self, declared: Declared, source: TriggerSource) -> None:
-        from ...background.trigger_making import stop_trigger
+        from ...background.trigger_making import open_stream, stop_trigger
 
         async with asyncio.TaskGroup() as group:
             announcing = group.create_task(self._announce(declared, source))
-            stream = source.watch()
-            try:
-                async for event in stream:
-                    if announcing.cancel():  # an event can be here before its trigger's `ready` has returned
-                        await asyncio.wait({announcing})
-                        self._say_armed(declared)
-                    await self._show(declared, event)
-                    if self.show.all:
-                        break
-            finally:
-                announcing.cancel()
-                await stop_trigger(source, declared.key)
-                with suppress(AttributeError):
-                    await stream.aclose()  # type: ignore[attr-defined]  # generators have it, other iterators may not
+            async with open_stream(source, declared.config.module) as stream:
+                try:
+                    async for event in stream:
+                        if announcing.cancel():  # an event can be here before its trigger's `ready` has returned
+                            await asyncio.wait({announcing})
+                            self._say_armed(declared)
+                        await self._show(declared, event)
+                        if self.show.all:
+                            break
+                finally:
+                    announcing.cancel()
+                    await stop_trigger(source, declared.key)
         for other, each in self.sources if self.show.all else ():
             await stop_trigger(each, other.key)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from amplifier_core.errors import StoreUnavailable
+from amplifier_foundation.background.lost_claims import LostClaims
 
 from .test_faults import Faulty
 
@@ -92,6 +95,72 @@ async def test_a_delivery_that_cannot_be_given_back_is_left_to_its_lease_and_the
         await bench.until("completed", count=2)
         assert (await bench.states(), bench.handled()) == (["done", "done"], [1, 2, 1])
         assert "dead" not in bench.kinds()
+
+
+async def test_a_new_start_of_a_background_session_pays_no_session_again_for_what_was_left(
+    open_bench: OpenBench, flaky: Any, refusing: RefusesOne, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_bench(refusing, providers=flaky("fine")) as bench:
+        bench.manager._engine.lease = 600.0
+        session_id = await bench.start(max_attempts=1)
+        bench.trigger.feed(1)
+        left = "cannot be given back, and waits for the end of its lease"
+        await bench.holds(lambda: left in caplog.text, step=1.0)
+        await bench.manager.restart(bench.manager.get_status(session_id)["name"])
+        await bench.holds(lambda: caplog.text.count(left) == 2, step=10.0)
+        assert bench.handled() == [1]
+        refusing.well = True
+        await bench.until("completed", step=10.0)
+        assert bench.handled() == [1, 1]
+
+
+async def test_a_claim_that_is_given_back_as_it_is_cancelled_is_not_lost(
+    open_bench: OpenBench, flaky: Any, refusing: RefusesOne
+) -> None:
+    async with open_bench(refusing, providers=flaky("fine")) as bench:
+        await bench.start()
+        bench.trigger.feed(1)
+        await bench.until("store_failed")
+        refusing.well = True
+        bench.manager.interrupt()
+        while await bench.states() != ["pending"]:
+            await asyncio.sleep(0.001)
+        assert [each.attempts for each in await bench.deliveries()] == [0]
+        assert not bench.manager._engine.lost.counts
+
+
+async def test_a_delivery_that_was_left_has_all_its_attempts_when_it_is_delivered_again_and_no_more(
+    open_bench: OpenBench, flaky: Any, refusing: RefusesOne, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = [{"kind": "RuntimeError"}] * 8
+    async with open_bench(refusing, providers=flaky(*failures)) as bench:
+        bench.manager._engine.lease = 600.0
+        await bench.start(max_attempts=2)
+        bench.trigger.feed(1)
+        left = "cannot be given back, and waits for the end of its lease"
+        await bench.holds(lambda: caplog.text.count(left) == 2, step=10.0)
+        refusing.well = True
+        await bench.until("dead", step=10.0)
+        before = len(bench.handled())
+        [delivery] = await bench.deliveries()
+        await bench.store.redeliver(delivery.delivery_id)
+        await bench.until("dead", count=2, step=10.0)
+        assert len(bench.handled()) - before == 2
+
+
+async def test_a_claim_that_was_left_is_noticed_by_the_next_one_alone(
+    open_bench: OpenBench, flaky: Any, store: DurableStore
+) -> None:
+    async with open_bench(store, providers=flaky("fine")) as bench:
+        await bench.start()
+        bench.trigger.feed(1)
+        await bench.until("completed")
+        [delivery] = await bench.deliveries()
+    lost, first = LostClaims(), replace(delivery, epoch=3)
+    lost.leave(first, "no room")
+    assert lost.take_left(replace(first, epoch=5)) is None  # another host had it meanwhile
+    lost.leave(first, "no room")
+    assert (lost.take_left(replace(first, epoch=4)), lost.take_left(replace(first, epoch=4))) == ("no room", None)
 
 
 class RefusesItsFirstClaim(RefusesOne):
