@@ -148,7 +148,7 @@ def find_words(command: str) -> Iterator[Word]:
             if part and not is_descriptor:
                 name = part.rpartition("/")[2]
                 has_other = obeys and re.match(_OTHER_FILE, part) is not None
-                is_run = has_other or (run.is_open and ">" not in redirects)
+                is_run = has_other or (run.is_open and redirects[:1] != ">")
                 follows = re.fullmatch(_VALUE_FOLLOWS, run.before) is not None
                 yield from _spell(part, is_run, is_value=is_value or follows)
                 yield from (Word(each, True) for each in _OBEYED.get(name, ()))

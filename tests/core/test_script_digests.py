@@ -47,6 +47,7 @@ def folder(tmp_path: Path) -> Path:
     ("command", "files"),
     [
         ("./a.sh now", ["./a.sh"]), ("bash <a.sh", ["a.sh"]), ("bash < a.sh", ["a.sh"]),
+        ("bash <>a.sh", ["a.sh"]), ("bash 3<>a.sh <&3", ["a.sh"]),
         ("sh a.sh;sh b.sh", ["a.sh", "b.sh"]), ("bash ./a*.sh", ["a.sh"]), ("bash ?.sh", ["a.sh", "b.sh"]),
         ("make", ["Makefile"]), ("make -j4 all", ["Makefile"]), ("make -C sub", ["Makefile", "sub/Makefile"]),
         ("make -Csub", ["Makefile", "sub/Makefile"]), ("make -fa.sh", ["a.sh", "Makefile"]),

@@ -5,6 +5,7 @@ A row says what its payload gets with rules that look safe. `X` and `rm y` stand
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,41 @@ def test_row_16_a_redirection_is_a_write(command: str, path: str) -> None:
     assert decide(command, {"mode": "ask"}) == "ask"
 
 
+READS = r"""
+cat <>f|cat 0<>f|<>f cat|cat 3<f <&3|cat 3<>f <&3|cat 3<>f 4<&3 0<&4-|cat 1<>f|cat 10<f <&10|cat 12<>f <&12|cat {n}<>f
+exec 3<>f; cat <&3|exec <>f; cat|cat <<<$(<f)|cat <<<"$(<>f cat)"|cat <(cat <>f)|cat < <(cat <>f)|coproc cat <>f
+read x <>f|(cat) <>f|{ cat; } <>f|cat <>f &|if cat <>f; then ls; fi|while read x; do ls; done <f|echo `<f`|cat $x 10<>f
+bash -c 'cat <>f'|sh <<<'cat <>f'|timeout 5 cat <>f|cat <<E\n$(<>f cat)\nE|cat <>'f'|cat <>\\nf|cat $x >&2 3<>f <&3
+"""
+
+
+@pytest.mark.parametrize("command", READS.replace("\n", "|").strip("|").split("|"))
+def test_every_way_in_which_bash_opens_a_file_to_read_it_is_a_read(command: str, tmp_path: Path) -> None:
+    command = command.replace(r"\n", "\n")
+    section = {"deny": ["read_file(private/**)"], "allow": ["bash"]}
+    for path in ("private/key", "private/k''ey"):
+        assert decide(re.sub(r"\bf\b", path, command), section, tmp_path) == "deny", path
+    assert decide(re.sub(r"\bf\b", "public", command), section, tmp_path) != "deny"
+
+
+@pytest.mark.parametrize(
+    "command", ["$x >|f", "$x &>f", "$x >&f", "$x >>f", "done >f", "ls 10>f", "ls {n}>f", "(ls) <>f"]
+)
+def test_what_is_not_decoded_is_refused_for_what_it_writes(command: str) -> None:
+    assert decide(command.replace("f", ".git/config"), {}) == "deny"
+    assert decide(command.replace("f", "public"), {}) == "ask"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["bash <<<ls <f", "bash <f 3<<<ls", "bash <<<ls <>f", "cat f | bash 3<<<ls", "bash 3<f <<<ls <&3", "zsh <<<ls",
+     "bash 3<f <<<ls 0>&3", "bash <<<ls 2<>f 0<&2", "timeout 5 bash <<'E' <f\nls\nE", "bash -c 'bash <<<ls <f'"],
+)  # fmt: skip
+def test_a_shell_with_two_inputs_is_asked(command: str) -> None:
+    assert decide(command, {"allow": ["bash"]}) == "ask"
+    assert decide("cat f | bash <<<ls >g 2>&1 3<h", {}) == "allow"
+
+
 @pytest.mark.parametrize("command", ["ls 2>&1", "ls >/dev/null", "ls 2>/dev/null >&2", "ls 2>&-", "ls <&0"])
 def test_row_16_a_redirection_to_nothing_is_allowed(command: str) -> None:
     assert writes(command) == []
@@ -119,6 +155,7 @@ def test_row_16_a_redirection_to_nothing_is_allowed(command: str) -> None:
         (25, "flock f rm y", "deny"), (25, "sudo -u x rm y", "deny"), (25, "busybox rm y", "deny"),
         (25, "script -c 'rm y'", "ask"), (25, "flock f -c 'rm y'", "ask"), (25, "run-parts d", "ask"),
         (25, "timeout $x rm y", "deny"), (25, "env -i $x", "ask"),
+        (26, "if rm y; then a; fi", "deny"), (26, "while rm y; do a; done", "deny"),
         (26, "sh -c 'rm y'", "deny"), (26, "bash <<<'rm y'", "deny"), (26, "bash <<'E'\nrm y\nE", "deny"),
         (26, "bash -c 'ls; sh -c \"rm y\"'", "deny"), (26, 'sh -c "$x"', "ask"), (26, "bash script", "ask"),
         (26, "/bin/sh -c 'echo a; rm y'", "deny"), (26, "bash -euc 'rm y'", "deny"),
@@ -316,7 +353,9 @@ def test_row_80_a_rule_for_good_is_not_reused_for_another_script() -> None:
 @pytest.mark.parametrize(
     "command",
     ["python3 <<'E'\nX\nE", "timeout 5 python3 <<<X", "echo X | python3", "python3 <f", "cat f | /usr/bin/python3.12 -",
-     "echo X | timeout 5 perl"],
+     "echo X | timeout 5 perl", "python3 <>f", "python3 3<>f <&3", "python3 2<>f 0>&2", "timeout 5 python3 0<>f",
+     "sh -c python3 <f", "cat f | bash -c 'timeout 5 python3'", "sh -c 'sh -c perl' <>f",
+     "bash <<'E'\nperl\nsort '@{[unlink q(y)]}'\nE"],
 )  # fmt: skip
 def test_a_rule_for_a_program_does_not_cover_what_it_is_fed(command: str) -> None:
     section = {"allow": ["bash(python3*)", "bash(perl*)", "bash(/usr/bin/python3*)"]}

@@ -19,7 +19,8 @@ from amplifier_sandbox.contracts import find_home
 from amplifier_sandbox.repositories import runs_programs_to_read
 
 from .files import Closed, TooManyFiles, expand
-from .parsing import MOST_COMMANDS, Redirection, TooManyCommands, parse
+from .fragments import guess_command, split_fragments
+from .parsing import DOCUMENTS, Redirection, TooManyCommands, parse
 from .reading import find_read_paths, shows_files, walks
 from .words import Opaque, Unfinished, Word
 from .wrappers import find_inner_commands, reads_program, runs_another, runs_arguments, unwrap
@@ -42,7 +43,6 @@ _MOST_WRAPPERS = 20
 """Programs that run one another."""
 _MOST_READINGS = 200
 """Readings of all commands, also those that only a refusal looks at."""
-_LONGEST_FRAGMENT = 4_096
 
 _UNPRINTED = f"\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{UNSEEN}{JOINERS}"
 _BASE = f"[^\x00-\x7f\\s{_UNPRINTED}{VARIATIONS}]"
@@ -56,9 +56,6 @@ _FORBIDDEN = re.compile(
 They choose the form of a letter or a sign, make an emoji of the digit of a keycap, join letters or signs, or part the
 words of Braille.
 """
-_FRAGMENTS = re.compile(r"[;&|\n()`{}]|\$\(|\b(?:do|then|else|time|coproc)\b|!")
-_BEFORE_PROGRAM = re.compile(r"([A-Za-z_]\w*\+?=)|[0-9]*[<>|]+", re.ASCII)
-"""An assignment, or the sign of a redirection."""
 _HARMLESS_VARIABLES = re.compile(
     r"NO_COLOR|CLICOLOR|FORCE_COLOR|COLUMNS|LINES|CI|PYTHONUNBUFFERED|PYTHONDONTWRITEBYTECODE"
 )
@@ -73,6 +70,7 @@ _CHANGE_SHELL = """
 enable bind complete compgen compopt builtin let wait pushd popd dirs history fc logout cd umask ulimit
 """
 _CHANGES_SHELL = frozenset(_CHANGE_SHELL.split())
+_FEEDS = frozenset(("|", "<", "<>", *DOCUMENTS))
 _NO_FILE = frozenset(("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty"))
 _SHELL_HOST = re.compile(r"/dev/(?:tcp|udp)/([^/]*)")
 _GIT_VALUES = frozenset(("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--exec-path"))
@@ -122,15 +120,11 @@ def _shorten(text: str) -> str:
 def _guess_accesses(text: str, folder: str) -> Iterable[Access]:
     """Return what the fragments of an undecoded text may reach; only a refusal looks at them."""
     decoder = _Decoder(folder, ".", is_confined=True, only_refuses=True)
-    for fragment in _FRAGMENTS.split(text)[: 4 * MOST_COMMANDS]:
-        fragment = fragment[:_LONGEST_FRAGMENT]
+    for fragment in split_fragments(text):
         try:
             decoder.add_all(parse(fragment))
         except (Unfinished, TooManyCommands, Opaque, _TooMuch):
-            words = [Word(word) for word in re.sub(r"[\\'\"]", "", fragment).split()]
-            while words and (found := _BEFORE_PROGRAM.match(words[0].text)) is not None:
-                del words[: 2 if found[0] == words[0].text and not found[1] else 1]
-            decoder.add_guess(words)
+            decoder.add_guess(guess_command(fragment))
     return dict.fromkeys(decoder.accesses)
 
 
@@ -143,7 +137,7 @@ def _describe_words(words: Sequence[Word], form: Form) -> Access:
 def _is_fed(program: Word, redirections: Sequence[Redirection]) -> bool:
     """Return whether a command gets a text that no rule sees, and may run it."""
     operators = {redirection.operator for redirection in redirections}
-    return bool(operators & {"<<", "<<-", "<<<"}) or (bool(operators & {"|", "<"}) and reads_program(program))
+    return bool(operators & DOCUMENTS) or (bool(operators & _FEEDS) and reads_program(program))
 
 
 def _changes_folder(command: SimpleCommand, following: SimpleCommand | None) -> bool:
@@ -174,6 +168,8 @@ class _Decoder:
         self._is_confined = is_confined
         self._only_refuses = only_refuses
         self._closed = Closed(closed)
+        self._gets_input = False
+        """Whether the commands of a shell's script get its input."""
         self._depth = 0
         self._wrappers = 0
         self._readings = 0
@@ -199,12 +195,19 @@ class _Decoder:
             self._add_redirection(redirection)
         knows_all = self._allows_variables(command.assignments)
         if command.words:
-            fed = [*command.redirections, *([Redirection("|", "")] if command.joined_by == "|" else [])]
+            gets_input = self._gets_input or command.joined_by == "|"
+            fed = [*command.redirections, *([Redirection("|", "")] if gets_input else [])]
             self.add_words(command.words, fed, is_vague=not knows_all)
         elif not knows_all:
             self.is_opaque = True
 
-    def add_guess(self, words: Sequence[Word]) -> None:
+    def add_guess(self, command: SimpleCommand) -> None:
+        """Add what an undecoded command may reach."""
+        for redirection in command.redirections:
+            self._add_redirection(redirection)
+        self._guess_programs(command.words)
+
+    def _guess_programs(self, words: Sequence[Word]) -> None:
         """Add what an undecoded command may run: itself, and the rest of the words of a wrapper."""
         starts = range(min(len(words), 16)) if words and runs_another(words[0]) else range(min(len(words), 1))
         for start in starts:
@@ -259,20 +262,21 @@ class _Decoder:
         self._append_command(words, "harmless")
         is_vague = not self._allows_variables(wrapped.assignments) or is_vague
         if wrapped.script is not None:
-            self._add_script(wrapped.script, is_bash=wrapped.is_bash, is_vague=is_vague)
+            is_fed = any(redirection.operator in _FEEDS for redirection in redirections)
+            self._add_script(wrapped.script, is_bash=wrapped.is_bash, is_vague=is_vague, is_fed=is_fed)
         elif wrapped.words:
             self.add_words(wrapped.words, redirections, is_vague=is_vague or wrapped.is_vague)
 
-    def _add_script(self, script: str, *, is_bash: bool, is_vague: bool) -> None:
+    def _add_script(self, script: str, *, is_bash: bool, is_vague: bool, is_fed: bool) -> None:
         if self._depth == _DEEPEST:
             raise Opaque("shells within shells")
-        outside = self._where, self._changed_folder
+        outside = self._where, self._changed_folder, self._gets_input
         self._depth += 1
-        self._changed_folder = False
+        self._changed_folder, self._gets_input = False, is_fed or self._gets_input
         self.add_all(parse(script, is_bash=is_bash))
         self._depth -= 1
         self.is_opaque = self.is_opaque or is_vague
-        self._where, self._changed_folder = outside
+        self._where, self._changed_folder, self._gets_input = outside
 
     def _add_command(self, words: Sequence[Word], *, is_vague: bool) -> None:
         paths = find_read_paths(words)
@@ -327,7 +331,7 @@ class _Decoder:
         try:
             self.add_words(words)
         except (Opaque, Unfinished, TooManyCommands):
-            self.add_guess(words)
+            self._guess_programs(words)
         finally:
             self._only_refuses = previous
 
@@ -350,15 +354,18 @@ class _Decoder:
         self.accesses.append(Access("read" if kind == "read" else "write", given))
 
     def _add_redirection(self, redirection: Redirection) -> None:
-        operator, target = redirection
-        if operator in ("<<", "<<-", "<<<") or target in _NO_FILE:
+        operator, target, _ = redirection
+        if operator in DOCUMENTS or target in _NO_FILE:
             return
         if operator in (">&", "<&") and re.fullmatch(r"[0-9]-?|-", target):
             return
         if (host := _SHELL_HOST.match(target)) is not None:
             self.accesses.append(Access("host", host[1]))
             return
-        self._add_path("read" if operator in ("<", "<&") else "write", target)
+        if operator in ("<", "<&", "<>"):
+            self._add_path("read", target)
+        if operator not in ("<", "<&"):
+            self._add_path("write", target)
 
     def _add_git(self, words: Sequence[Word]) -> None:
         """Add `git commit` for `git -C folder commit`, and refuse addresses that run a program."""

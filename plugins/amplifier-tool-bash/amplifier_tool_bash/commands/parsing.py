@@ -23,6 +23,8 @@ _RESERVED_WORDS = """
 _RESERVED = frozenset(_RESERVED_WORDS.split())
 _JOINS = ("&&", "||", ";", "|", "\n")
 _REDIRECTION = re.compile(r"((?:[0-9](?=[<>]))?)(<<<|<<-|<<|<>|<&|<|>>|>\||>&|>|&>>|&>)")
+DOCUMENTS = frozenset(("<<", "<<-", "<<<"))
+"""Redirections with the text itself."""
 _OF_BASH = ("<<<", "&>", "&>>")
 """Redirections that another shell takes for something else: `&>` for the end of the command."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=", re.ASCII)
@@ -39,6 +41,13 @@ class Redirection(NamedTuple):
     operator: str
     target: str
     """A path, a descriptor, or the text of a here-document."""
+    descriptor: str = ""
+    """The number before the operator."""
+
+    @property
+    def is_input(self) -> bool:
+        """Whether it takes the place of the command's input."""
+        return (self.descriptor or "01"[self.operator[0] != "<"]) == "0"
 
 
 class SimpleCommand(NamedTuple):
@@ -104,7 +113,7 @@ class _Parser:
             body = self._read_document(end, strips_tabs)
             if not is_literal and re.search(r"[$`\\]", body):
                 raise Opaque("an expansion in a here-document")
-            redirections[index] = Redirection("<<", body)
+            redirections[index] = Redirection("<<", body, redirections[index].descriptor)
         self._documents = []
 
     def _read_document(self, end: str, strips_tabs: bool) -> str:
@@ -188,7 +197,7 @@ class _Parser:
             raise Opaque("a redirection of bash in a shell that may not know it")
         if found[2] in ("<<", "<<-"):
             self._documents.append((redirections, len(redirections), word.text, found[2] == "<<-", not word.is_bare))
-        redirections.append(Redirection(found[2], word.text))
+        redirections.append(Redirection(found[2], word.text, found[1]))
 
 
 def _check_program(word: Word, *, is_first: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from .parsing import DOCUMENTS
 from .words import Opaque
 
 if TYPE_CHECKING:
@@ -108,15 +109,17 @@ def _unwrap_env(arguments: Sequence[Word]) -> Wrapped | None:
 
 def _unwrap_shell(name: str, arguments: Sequence[Word], redirections: Sequence[Redirection]) -> Wrapped:
     is_bash = name == "bash"
+    if name not in _DECODED_SHELLS:
+        raise Opaque("a shell with another grammar")
     if not arguments:
-        given = [each.target for each in redirections if each.operator in ("<<", "<<-", "<<<")]
-        if len(given) == 1:
-            return Wrapped(script=given[0], is_bash=is_bash)
+        given = [each for each in redirections if each.is_input]
+        if len(given) == 1 and given[0].operator in DOCUMENTS:
+            return Wrapped(script=given[0].target, is_bash=is_bash)
         raise Opaque("a shell without a script")
     if not re.fullmatch(r"-[eux]*c", arguments[0].text) or len(arguments) < 2 or arguments[1].glob is not None:
         raise Opaque("a shell with other arguments than -c and a script")
-    if arguments[1].text.startswith(("-", "+")) or name not in _DECODED_SHELLS:
-        raise Opaque("more options of a shell, or a shell with another grammar")
+    if arguments[1].text.startswith(("-", "+")):
+        raise Opaque("more options of a shell")
     return Wrapped(script=arguments[1].text, is_bash=is_bash)
 
 
