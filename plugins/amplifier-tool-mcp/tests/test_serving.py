@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import pty
@@ -17,6 +18,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -453,6 +455,7 @@ class listening:
     def __init__(self, environment: dict[str, str], *arguments: str) -> None:
         self._environment = environment
         self._arguments = arguments or ("--http", "0")
+        self.told_later = ""
 
     def __enter__(self) -> tuple[subprocess.Popen[str], str, str]:
         command = program(*self._arguments)
@@ -463,9 +466,13 @@ class listening:
             line = self._process.stderr.readline()
             assert line, f"it ended: {told}"
             told += line
-        self._reader = threading.Thread(target=self._process.stderr.read)
+        self._reader = threading.Thread(target=self._read_rest)
         self._reader.start()
         return self._process, found[1], found[2]
+
+    def _read_rest(self) -> None:
+        assert self._process.stderr is not None
+        self.told_later = self._process.stderr.read()
 
     def __exit__(self, *exc: object) -> None:
         self._process.kill()
@@ -509,6 +516,19 @@ def test_requests_of_strangers_are_refused(served: dict[str, str]) -> None:
             httpx2.post(url, json=PING, headers={**usual, **headers}, timeout=PATIENCE) for headers, _ in STRANGERS
         ]
     assert [each.status_code for each in answers] == [status for _, status in STRANGERS]
+
+
+def test_what_is_no_http_prints_nothing(served: dict[str, str]) -> None:
+    broken = (b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"no header\r\n\r\n", b"Upgrade: websocket\r\n\r\n")
+    serving = listening(served)
+    with serving as (_, url, _):
+        place = urlsplit(url)
+        for method, rest in itertools.product((b"GET", b"HEAD", b"POST"), broken):
+            with socket.create_connection((str(place.hostname), place.port or 0), timeout=PATIENCE) as stranger:
+                stranger.sendall(method + b" / HTTP/1.1\r\nHost: x\r\nConnection: close, Upgrade\r\n" + rest)
+                while stranger.recv(4096):
+                    pass
+    assert serving.told_later == ""
 
 
 def test_a_port_that_is_taken_is_an_error_with_the_remedy(served: dict[str, str]) -> None:

@@ -158,10 +158,14 @@ class _Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         self.config.refused.note(400)
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            super().send_400_response(msg)
-        else:  # an answer is on its way, or was given
-            self.transport.close()
+        if self.cycle is not None:  # its application would answer a second time
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # else an answer is on its way, or was given
+            no_body = [("Content-Length", "0"), ("Connection", "close")]  # an answer to HEAD must have none
+            for event in (h11.Response(status_code=400, headers=no_body, reason=b"Bad Request"), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     @property
     def _is_unfinished(self) -> bool:

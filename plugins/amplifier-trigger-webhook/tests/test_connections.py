@@ -58,6 +58,23 @@ async def test_a_flood_of_what_is_no_http_is_few_lines(run: Run, caplog: pytest.
     assert len([each for each in lines if "with 421" in each]) == 2
 
 
+@pytest.mark.parametrize("path", [b"/", b"/hook"])
+@pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST"])
+@pytest.mark.parametrize(
+    "rest", [CHUNKED + b"zz\r\n", b"Content-Length: 2\r\n" + CHUNKED, b"Expect: 100-continue\r\n" + CHUNKED + b"zz\r\n"]
+)
+async def test_a_broken_request_of_any_kind_gets_one_answer_and_one_line(
+    method: bytes, path: bytes, rest: bytes, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with run(path="/hook") as bench:
+        answer = await asyncio.to_thread(
+            send_raw, bench, method + b" " + path + b" HTTP/1.1\r\nHost: localhost\r\n" + rest
+        )
+    assert (answer.count(b"HTTP/1.1 "), answer.startswith(b"HTTP/1.1 400 ")) == (1, True)
+    assert not [each for each in caplog.records if each.levelno > logging.WARNING or each.exc_info]
+    assert bench.events == []
+
+
 @pytest.mark.parametrize(
     "head",
     [

@@ -18,6 +18,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from amplifier_core.errors import AmplifierError
 from amplifier_core.utils.secrets import redact_text
@@ -184,7 +185,14 @@ async def serve_http(server: Server[Any], port: int, token: str, announce: Calla
     """
     app = server.streamable_http_app(max_request_body_size=LONGEST_BODY)
     config = uvicorn.Config(
-        _TokenCheck(app, token), log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=GRACE
+        _TokenCheck(app, token),
+        http=_Connection,
+        ws="none",
+        log_config=None,
+        log_level=logging.ERROR,  # uvicorn warns of each request that is no HTTP, and of each wish for a WebSocket
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE,
     )
     http = _HttpServer(config)
     listening = socket.create_server(("127.0.0.1", port))
@@ -192,6 +200,16 @@ async def serve_http(server: Server[Any], port: int, token: str, announce: Calla
         announce(f"http://127.0.0.1:{listening.getsockname()[1]}/mcp")
         await http.serve(sockets=[listening])
     return codes[0]
+
+
+class _Connection(H11Protocol):
+    """A connection that ends at what is no HTTP, without a word: uvicorn would answer after the application."""
+
+    def send_400_response(self, msg: str) -> None:
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.close()
 
 
 class _HttpServer(uvicorn.Server):
