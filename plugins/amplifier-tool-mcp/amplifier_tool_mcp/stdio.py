@@ -182,10 +182,19 @@ def read_message(line: bytes) -> Any:
         if b"\\ud" not in line.lower():
             raise
     try:
-        whole = json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8", "replace")
+        whole = _dump_whole(json.loads(line))
     except RecursionError as error:
         raise ValueError(str(error)) from None
     return jsonrpc_message_adapter.validate_json(whole, by_name=False)
+
+
+def replace_halves(value: Any) -> Any:
+    """Return a JSON value that can be sent: halves of a character become `?`."""
+    return json.loads(_dump_whole(value))
+
+
+def _dump_whole(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _find_answered(line: bytes) -> str | None:

@@ -11,6 +11,7 @@ from .errors import InvalidAnswer, ServerError, ToolChanged
 from .listing import MOST_RESOURCES, plain, read_pages
 from .names import PREFIX
 from .results import make_content, make_result, read_resource, shorten
+from .stdio import replace_halves
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -61,7 +62,8 @@ class McpTool:
         """Run the call; the `error` of a failed one has a `message` and a `type`."""
         from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
 
-        request = CallToolRequest(params=CallToolRequestParams(name=self.listed.name, arguments=input))
+        arguments = replace_halves(input)
+        request = CallToolRequest(params=CallToolRequestParams(name=self.listed.name, arguments=arguments))
         # Not `Client.call_tool`: it checks results against patterns of the server, which may take for ever.
         report = self._make_reporter()
 

@@ -146,6 +146,7 @@ def test_no_entry_is_at_fault_for_a_page_that_is_odd_itself() -> None:
 async def test_half_a_character_in_a_result_loses_that_character_alone(open_room: Any) -> None:
     async with open_room({"one": scripted(timeout=20)}) as room:
         assert await room.echo("half") == "cut here: ?"
+        assert await room.echo("cut \ud83d there") == "echo: cut ? there"
 
 
 def test_a_deep_message_with_half_a_character_is_no_message() -> None:

@@ -140,6 +140,12 @@ async def test_each_bundle_and_each_background_session_is_a_tool(calling: Any) -
     assert tools["ask_helper"].input_schema["required"] == ["prompt"]
 
 
+async def test_half_a_character_in_an_answer_is_lost_alone(calling: Any) -> None:
+    async with calling() as client:
+        result = await client.call_tool("ask_helper", {"prompt": "a\ud83d b"})
+    assert (result.content[0].text, result.structured_content["answer"]) == ("You said: a? b", "You said: a? b")
+
+
 def test_names_are_those_that_models_take_and_none_stands_for_two() -> None:
     named = Bundle(name="a bundle: of" + "x" * 80, instruction="You help.")
     [name] = make_offers([named])
@@ -396,6 +402,7 @@ LINES = [
     ('{"jsonrpc": "2.0", "id": 9, "result": {"a": ' + "9" * 5000 + "}}", None),
     ('{"jsonrpc": "2.0", "id": 7, "method": 5}', (7, -32600)),
     ('{"jsonrpc": "2.0", "id": "8", "method": "tools/list", "params": []}', ("8", -32600)),
+    (r'{"jsonrpc": "1.0", "id": "a\ud83d", "method": "ping"}', ("a?", -32700)),
     (
         '{"jsonrpc": "2.0", "id": 9, "method": "tools/list", "params": {"a": ' + "[" * 400 + "]" * 400 + "}}",
         (9, -32700),

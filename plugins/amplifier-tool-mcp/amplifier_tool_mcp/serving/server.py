@@ -25,7 +25,7 @@ from amplifier_core.utils.secrets import redact_text
 from amplifier_foundation.cli import exits
 from amplifier_foundation.sessions.failures import describe_failure
 
-from ..stdio import read_message
+from ..stdio import read_message, replace_halves
 from ..streams import ChangedStream
 from .lines import read_stdin
 from .open_requests import OpenRequests
@@ -98,6 +98,7 @@ def _find_problem(offers: Mapping[str, Offer], name: str, arguments: Mapping[str
 
 
 def _make_result(text: str, facts: Mapping[str, Any] | None = None, *, failed: bool) -> types.CallToolResult:
+    text, facts = replace_halves([text, facts])
     content: list[Any] = [types.TextContent(type="text", text=text)]
     structured = {"answer": text, **facts} if facts is not None else None
     return types.CallToolResult(content=content, structured_content=structured, is_error=failed)
@@ -151,7 +152,7 @@ def _repair(error: ValidationError) -> SessionMessage | types.JSONRPCError | Non
         return None
     number = whole.get("id") if isinstance(whole, dict) else None
     is_number = isinstance(number, int | str) and not isinstance(number, bool)
-    return types.JSONRPCError(jsonrpc="2.0", id=number if is_number else None, error=problem)
+    return types.JSONRPCError(jsonrpc="2.0", id=replace_halves(number) if is_number else None, error=problem)
 
 
 @asynccontextmanager
