@@ -14,7 +14,7 @@ PATIENCE = 30.0
 """Seconds until a request is answered, ended or not; a background session may end its work before it stops."""
 AT_ONCE = 5.0
 """Seconds for an immediate answer; only a suspended process takes longer."""
-READING = ("status", "servers", "follow")
+READING = ("status", "servers", "follow", "declaration")
 """The operations that change nothing."""
 
 

@@ -13,6 +13,7 @@ from amplifier_core.frozen import slotted
 
 from .asking import NoSuchBackgroundSession
 from .hosts.sharing import shared_name
+from .keys import queue_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -111,6 +112,8 @@ class Control:
             return await self._cancel(str(arguments["session_id"]), str(arguments["by"]))
         if operation == "servers":
             return self.servers
+        if operation == "declaration":
+            return self._find_declaration(str(arguments["queue"]), arguments)
         if operation == "wake":
             ups = self._at(arguments)
             for each in ups:
@@ -127,6 +130,14 @@ class Control:
         if operation == "reload":
             return self.asked_to_reload()
         raise ValueError(f"unknown operation {operation}")
+
+    def _find_declaration(self, queue: str, arguments: Mapping[str, Any]) -> str | None:
+        """Return the declaration behind a queue as JSON, as it runs; None when this process does not run it."""
+        for each in self._at(arguments):
+            for session in each.bundle.background_sessions:
+                if queue_key(each.bundle.name, session.name) == queue:
+                    return session.model_dump_json(by_alias=True, exclude_unset=True)
+        return None
 
     def _find_running(self, session_id: str) -> Running | None:
         return next(filter(None, (each.manager.find_running(session_id) for each in self.running)), None)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from amplifier_core.errors import SessionConflict, SessionNotFound
+from amplifier_core.errors import BundleError, SessionConflict, SessionNotFound
 
 from .acting import record_act
 from .running import list_all_running
@@ -32,8 +33,9 @@ async def find_declared(
 ) -> Declaration:
     """Return the declaration of the background session of this name or queue that runs or has run, and load its bundle.
 
-    One of `project` has priority. `known` are further names for the error. Raises `NoSuchBackgroundSession`,
-    `SessionConflict` for several and for an unknown bundle, and the errors of `load_to_look`.
+    Of a broken bundle, it is the one that runs. One of `project` has priority. `known` are further names for the error.
+    Raises `NoSuchBackgroundSession`, `SessionConflict` for several and for an unknown bundle, and the errors of
+    `load_to_look`.
     """
     import asyncio
     from pathlib import Path
@@ -53,7 +55,29 @@ async def find_declared(
         settings, _ = read_trusted_settings(Path(folder))
         return load_to_look(source, plugins, settings, Path(folder))
 
-    return Declaration(await asyncio.to_thread(load), folder)
+    try:
+        return Declaration(await asyncio.to_thread(load), folder)
+    except BundleError:
+        if (running := await asyncio.to_thread(ask_for_declaration, folder, queue)) is None:
+            raise
+        return running
+
+
+def ask_for_declaration(project: str, queue: str) -> Declaration | None:
+    """Return the declaration of a background session as a process of a project runs it; None without one. Blocks."""
+    from ..background.asking import ask
+    from ..bundle.background_config import BackgroundSessionConfig
+    from ..bundle.model import Bundle
+    from ..sessions.lock import running_owner
+
+    with suppress(SessionConflict):  # it is starting, or is of an earlier version
+        owner = running_owner(project)
+        answer = ask(owner, "declaration", project=project, queue=queue) if owner is not None else None
+        if answer is not None:
+            session = BackgroundSessionConfig.model_validate_json(answer)
+            bundle = Bundle(name=queue.rpartition("/")[0], background_sessions=[session])
+            return Declaration(bundle, project)
+    return None
 
 
 async def find_queue(

@@ -58,6 +58,35 @@ async def test_its_condition_counts_as_in_its_own_folder(
     assert "careful: refused: " in err
 
 
+async def test_while_the_file_is_broken_the_event_is_for_the_bundle_that_runs(
+    running: Any, say: Any, background: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    background.write_text("---\n")
+    for folder in (background.parent, elsewhere):
+        monkeypatch.chdir(folder)
+        code, _, err = await say("trigger", "fire", "asked", "--data", '{"what": "hi"}')
+        assert (code, err) == (exits.OK, "asked: accepted\n")
+        code, _, err = await say("trigger", "fire", "careful", "--data", '{"n": 1}')
+        assert (code, "careful: refused: its 'if' does not hold" in err) == (exits.FAILED, True)
+    await running.until("asked", "completed", count=2)
+
+
+def test_a_broken_bundle_that_does_not_run_is_told_and_no_other_one_is_fired(
+    background: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(background.parent)
+    assert invoke(["trigger", "fire", "asked", "--data", '{"what": "one"}']) == exits.OK
+    assert invoke(["-q", "up", "--once"]) == exits.OK
+    capsys.readouterr()
+    elsewhere.joinpath("bundle.md").write_text("---\n")
+    monkeypatch.chdir(elsewhere)
+    assert invoke(["trigger", "fire", "asked"]) == exits.USAGE
+    background.write_text("---\n")
+    monkeypatch.chdir(background.parent)
+    assert invoke(["trigger", "fire", "asked"]) == exits.USAGE
+    assert capsys.readouterr().err.count("AMP202") == 2
+
+
 async def test_an_event_for_a_name_that_does_not_run_yet_is_said_to_wait(
     running: Any, say: Any, background: Path
 ) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
-from amplifier_core.errors import BundleNotFoundError
+from amplifier_core.errors import BundleError, BundleNotFoundError
 from amplifier_core.json_values import to_json
 
+from ...background.asking import NoSuchBackgroundSession
 from ...background.keys import queue_key
 from ...cli import exits
 from ...operations.firing import Declaration, find_declared
@@ -68,18 +70,32 @@ async def _find_declaration(store: DurableStore, plugins: Plugins, name: str, pa
     """Return the declaration of background session `name`.
 
     It is that of the bundle at `path`, else of the one here that declares `name`, else of the only one that runs or has
-    run with it. Raises `NoSuchBackgroundSession`, and `SessionConflict` for several.
+    run with it. Raises `NoSuchBackgroundSession`, `SessionConflict` for several, and `BundleError` for a broken bundle
+    here that does not run.
     """
     from ...paths import project_of
 
     known: list[str] = []
+    broken: BundleError | None = None
     try:
         here: str | None = choose_bundle(path, read_settings_here())
     except BundleNotFoundError:
         here = None
     if here is not None:
-        bundle = await load_bundle_at(here, plugins, runs=False)
-        known = [each.name for each in bundle.background_sessions]
-        if path is not None or name in known:
-            return Declaration(bundle, project_of(bundle.base_path))
-    return await find_declared(store, plugins, name, project=project_here(), known=known)
+        try:
+            bundle = await load_bundle_at(here, plugins, runs=False)
+        except BundleError as error:
+            if path is not None:
+                raise
+            broken = error
+        else:
+            known = [each.name for each in bundle.background_sessions]
+            if path is not None or name in known:
+                return Declaration(bundle, project_of(bundle.base_path))
+    if broken is None:
+        return await find_declared(store, plugins, name, project=project_here(), known=known)
+    with suppress(NoSuchBackgroundSession, BundleError):
+        found = await find_declared(store, plugins, name, project=project_here())
+        if found.project == project_here():
+            return found
+    raise broken
