@@ -11,14 +11,14 @@ PATTERN = rf"^(?:\d+(?:\.\d+)? ?(?:{_UNITS}) ?)+$"
 LONGEST = 36_525 * SECONDS["d"]
 """Seconds of a hundred years: a time so far from now is still a valid one."""
 _TOO_LONG = 1e300
-"""Seconds; a larger number may overflow."""
+"""Seconds; a larger number may overflow, and so may one below zero."""
 _PART = re.compile(r"(\d+(?:\.\d+)?) ?(ms|[wdhms])", re.ASCII)
 
 
 def seconds_of(value: Any) -> float:
     """Return a duration in seconds. Raises `ValueError` for anything else, and for a duration below zero."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value) if value < _TOO_LONG else _TOO_LONG
+        seconds = float(min(max(value, -1), _TOO_LONG))
     elif isinstance(value, str) and re.fullmatch(PATTERN, value.strip(), re.ASCII):
         seconds = sum(float(number) * SECONDS[unit] for number, unit in _PART.findall(value))
     else:

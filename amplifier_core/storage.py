@@ -169,7 +169,7 @@ class SessionStore(Protocol, metaclass=Contract):
         ...
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
-        """Return the messages from `start` up to `stop` (None: the end), shared ones included."""
+        """Return the messages from `start` up to `stop` (None: the end; below 0: 0), shared ones included."""
         ...
 
     def read_sync(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:

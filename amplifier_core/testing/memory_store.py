@@ -144,7 +144,8 @@ class MemoryStore(MemoryViews):
     def read_sync(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
         """Do as `read` does."""
         self._record(session_id)
-        return [json.loads(text) for text in self._histories[session_id].texts()[start:stop]]
+        texts = self._histories[session_id].texts()[max(0, start) : stop if stop is None else max(0, stop)]
+        return [json.loads(text) for text in texts]
 
     async def delete(self, session_id: str) -> None:
         """Forget a session."""

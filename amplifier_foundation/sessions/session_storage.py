@@ -120,14 +120,13 @@ class SessionStorageAdapter:
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
         """Return messages."""
-        validate_session_id(session_id)
-        return (await self._run(lambda: self._load(session_id)[0]))[start:stop]
+        return await asyncio.to_thread(self.read_sync, session_id, start, stop)
 
     def read_sync(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
         """Read messages, as `read` does."""
         validate_session_id(session_id)
         with self._lock:
-            return self._load(session_id)[0][start:stop]
+            return self._load(session_id)[0][max(0, start) : stop if stop is None else max(0, stop)]
 
     async def delete(self, session_id: str) -> None:
         """Empty a session and mark it as deleted; its forks keep their own copies."""

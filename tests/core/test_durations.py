@@ -33,6 +33,7 @@ def test_a_duration_is_seconds(value: object, seconds: float) -> None:
         float("inf"),
         float("nan"),
         10**400,
+        -(10**400),
         f"{10**300}s",
         f"{10**400}d",
         True,

@@ -127,13 +127,14 @@ async def check_08_of_two_appends_at_one_place_one_wins(store: SessionStore) -> 
 
 
 async def check_09_a_range_is_read_as_a_slice(store: SessionStore) -> None:
-    """A range past the end does not fail."""
+    """A range past the end does not fail, and a number below zero counts as zero."""
     messages = await _session(store, "s", 6)
-    for start in (0, 1, 5, 6, 9):
-        for stop in (None, 0, 1, 4, 6, 9):
-            what = f"from {start} to {stop} must return what a slice of the whole would"
-            require(await store.read("s", start, stop) == messages[start:stop], f"read {what}")
-            require(store.read_sync("s", start, stop) == messages[start:stop], f"read_sync {what}")
+    for start in (-9, -1, 0, 1, 5, 6, 9):
+        for stop in (None, -1, 0, 1, 4, 6, 9):
+            what = f"from {start} to {stop} must return what a slice of the whole would, with 0 for a number below it"
+            expected = messages[max(0, start) : stop if stop is None else max(0, stop)]
+            require(await store.read("s", start, stop) == expected, f"read {what}")
+            require(store.read_sync("s", start, stop) == expected, f"read_sync {what}")
 
 
 async def check_10_a_fork_begins_with_what_it_shares(store: SessionStore) -> None:
