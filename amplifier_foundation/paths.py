@@ -291,7 +291,14 @@ _SETTINGS = (".amplifier/settings.yaml", ".amplifier/settings.local.yaml")
 
 def find_bundle_file(folder: Path) -> Path | None:
     """Return the file of the bundle in a folder, None without one."""
-    return next((path for name in BUNDLE_FILES if (path := folder / name).is_file()), None)
+    return next(_bundle_files(folder), None)
+
+
+def _bundle_files(folder: Path) -> Iterator[Path]:
+    """Yield all with the name of a bundle's file but folders; a broken link is one: no other bundle runs instead."""
+    for path in (folder / name for name in BUNDLE_FILES):
+        if path.is_file() or (not path.is_dir() and (path.is_symlink() or path.exists())):
+            yield path
 
 
 def find_own_file(folder: Path) -> Path | None:
@@ -299,8 +306,7 @@ def find_own_file(folder: Path) -> Path | None:
 
     Other programs call files `bundle.yaml` too. One of theirs has no `bundle:`, or no section of ours beside it.
     """
-    there = (path for name in BUNDLE_FILES if (path := folder / name).is_file())
-    return next((path for path in there if path.suffix == ".md" or not _is_foreign(path)), None)
+    return next((path for path in _bundle_files(folder) if path.suffix == ".md" or not _is_foreign(path)), None)
 
 
 def _is_foreign(file: Path) -> bool:
@@ -308,6 +314,8 @@ def _is_foreign(file: Path) -> bool:
 
     One that cannot be read is not: what loads it says why.
     """
+    if not file.is_file():
+        return False
     try:
         with file.open(encoding="utf-8-sig") as opened:
             text = opened.read(1 << 20)

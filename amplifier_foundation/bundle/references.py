@@ -151,10 +151,12 @@ def file_in(folder: Path) -> Path:
     file = find_bundle_file(folder)
     if file is None:
         raise BundleNotFoundError(f"{show_file(folder)}: this folder has no {', '.join(BUNDLE_FILES)}")
-    return file
+    return _require(file)
 
 
 def _require(path: Path) -> Path:
     if not path.exists():
+        if path.is_symlink():
+            raise BundleNotFoundError(f"{show_file(path)}: a broken link to {show_file(path.readlink())}")
         raise BundleNotFoundError(f"{show_file(path)}: no such file or folder; searched in {path.parent.absolute()}")
     return path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from amplifier_foundation.bundle.sections import SECTIONS
 from amplifier_foundation.cli import exits, invoke
-from amplifier_foundation.paths import OWN_SECTIONS, find_own_file, find_project
+from amplifier_foundation.paths import BUNDLE_FILES, OWN_SECTIONS, find_own_file, find_project
 from amplifier_foundation.sessions.lock import running_owner, running_owners
 from amplifier_foundation.settings import read_settings
 from amplifier_foundation.spawning.opening import find_own_bundle
@@ -244,6 +245,23 @@ def test_the_search_for_a_project_ends_at_the_root_of_a_checkout_and_at_the_home
         assert "no bundle.md in this project" in capsys.readouterr().err
         assert invoke(["run", "hello"]) == exits.OK
         assert "no bundle.md here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", BUNDLE_FILES)
+def test_a_bundle_that_cannot_be_read_is_an_error_and_no_other_one_runs(
+    name: str, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / name).symlink_to("share/bundle.md")
+    for folder in (tmp_path, tmp_path / "below"):
+        monkeypatch.chdir(folder)
+        for command in (["run", "hello"], ["up", "--once"], ["run", "-b", str(tmp_path), "hello"]):
+            assert invoke(command) == exits.NOT_FOUND
+            assert f"{name}: a broken link to share/bundle.md\n" in capsys.readouterr().err
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    assert invoke(["run", "hello"]) == exits.USAGE
+    assert f"{name}: not a file\n" in capsys.readouterr().err
 
 
 def test_a_storage_that_may_not_load_is_not_said_to_be_missing(
