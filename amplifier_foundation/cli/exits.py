@@ -134,7 +134,8 @@ def explain_system(error: BaseException) -> str | None:
         return f"{_file_of(error) or 'a file'} cannot be written ({error.strerror}). {remedy}"
     if (path := Path(_file_of(error))).is_relative_to(data_home()):
         return str(unusable_error(path, error))
-    return f"{path} cannot be used ({error.strerror}). {remedy}"
+    closed = next((each for each in reversed(path.parents) if not os.access(each, os.X_OK)), path)
+    return f"{closed} cannot be used ({error.strerror}). {remedy}"
 
 
 def find_remedy(error: BaseException) -> str:

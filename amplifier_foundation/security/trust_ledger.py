@@ -227,7 +227,7 @@ def find_problem(ledger: Ledger, place: str) -> list[str] | None:
         return []
     changed, fresh = changed_files(entry)
     changed += [path for folder in entry.folders for path in find_code(folder) if path not in entry.files]
-    if owner_of(place) != entry.uid:
+    if owner_of(place) != entry.uid and place not in changed:
         changed.append(place)
     if changed:
         return changed

@@ -156,25 +156,31 @@ assert invoke(["session", "list"]) == 0  # everything is imported now, while it 
 if os.geteuid() == 0:
     os.setgid(65534)
     os.setuid(65534)  # root may write everywhere
-os.environ["AMPLIFIER_HOME"] = sys.argv[1] + "/locked/home"
+os.environ["AMPLIFIER_HOME"] = sys.argv[1] + sys.argv[2]
+os.chdir(sys.argv[1])
 sys.exit(invoke(["session", "list"]))
 """
 
 
-def test_a_read_only_data_folder() -> None:
+@pytest.mark.parametrize(
+    ("locked", "mode", "data_folder", "told"),
+    [
+        ("locked", 0o555, "/locked/home", "/locked/home: cannot be used (Permission denied). Make it writable, or set"),
+        (".amplifier", 0, "/open", "/.amplifier cannot be used (Permission denied). Make it readable and writable"),
+    ],
+)
+def test_a_folder_that_is_closed_to_its_user(locked: str, mode: int, data_folder: str, told: str) -> None:
     folder = Path(tempfile.mkdtemp())  # outside tmp_path, whose parents only their owner may enter
-    folder.chmod(0o755)
-    (folder / "locked").mkdir(mode=0o555)
+    folder.chmod(0o777)
+    (folder / locked).mkdir(mode=mode)
     try:
-        done = subprocess.run([sys.executable, "-c", AS_NOBODY, folder], capture_output=True, text=True, check=False)
+        command = [sys.executable, "-c", AS_NOBODY, folder, data_folder]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     finally:
-        (folder / "locked").chmod(0o700)
+        (folder / locked).chmod(0o700)
         shutil.rmtree(folder)
     assert done.returncode == exits.USAGE, done.stderr
-    told = (
-        f"amplifier: {folder}/locked/home: cannot be used (Permission denied). Make it writable, or set AMPLIFIER_HOME"
-    )
-    assert done.stderr.splitlines()[-1].startswith(told)
+    assert done.stderr.splitlines()[-1].startswith(f"amplifier: {folder}{told}")
 
 
 def test_a_damaged_store_is_said_and_left_as_it_is(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

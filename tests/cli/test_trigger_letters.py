@@ -220,6 +220,8 @@ def test_ids_that_name_nothing_or_cannot_be_retried_change_nothing(
 ) -> None:
     assert "no delivery 'nope'" in ran(capsys, "retry", ids[0], "nope", code=exits.NOT_FOUND)[1]
     assert "no delivery" in ran(capsys, "drop", ids[0][:3], code=exits.NOT_FOUND)[1]
+    told = f"Nothing waits for b/a in {Path.cwd()}. Name another folder with --folder\n"
+    assert ran(capsys, "drop", "b/a", ids[0], code=exits.NOT_FOUND) == ("", told)
     assert [each.state for each in stored()] == ["dead", "dead"]
     ran(capsys, "retry", ids[0])
     assert "cannot be delivered again" in ran(capsys, "retry", ids[0], code=exits.CONFLICT)[1]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from amplifier_core.errors import DeliveryConflict, DeliveryNotFound
+from amplifier_core.errors import DeliveryConflict
 
 from ...operations.deliveries import (
     ALL,
@@ -174,7 +174,8 @@ async def drop(ctx: click.Context, ids: tuple[str, ...], folder: str | None, rea
             project = project_here() if folder is None else project_of(folder)
             waiting = await store.deliveries(project=project, queue=queue, state="pending", limit=ALL)
             if not waiting:
-                raise DeliveryNotFound(queue)
+                click.echo(f"Nothing waits for {queue} in {project}. Name another folder with --folder", err=True)
+                ctx.exit(exits.NOT_FOUND)
             chosen += waiting[::-1]
         async for each in drop_deliveries(store, person(), chosen, reason):
             if isinstance(each, DeliveryConflict):

@@ -114,6 +114,8 @@ def test_another_owner_is_a_change(place: str) -> None:
     assert entry is not None
     Ledger().put(place, entry._replace(uid=entry.uid + 1))
     assert find_problem(Ledger(), place) == [place]
+    Path(place).write_text(f"{BUNDLE}\n")
+    assert find_problem(Ledger(), place) == [place]
 
 
 def test_code_behind_links_and_in_circles_is_found(tmp_path: Path) -> None:
