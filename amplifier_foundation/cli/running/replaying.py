@@ -11,7 +11,7 @@ import click
 
 from amplifier_core.errors import UnknownName
 
-from ..app import load_bundle_at, plugins_of, require_runnable
+from ..app import find_own_bundle, load_bundle_at, plugins_of, read_settings_here, require_runnable
 from .approving import Approvals
 from .showing import Display
 
@@ -76,7 +76,8 @@ async def replay(ctx: click.Context, folder: Path, options: Options) -> list[dic
     from ...spawning.conversation import open_conversation
 
     player, plugins = find_package().Player(folder, run_tools=options.run_tools), plugins_of(ctx)
-    bundle = await load_bundle_at(_bundle_of(folder, player, options), plugins)
+    place = _bundle_of(folder, player, options)
+    bundle = await load_bundle_at(place, plugins) if place is not None else _make_bundle()
     bundle.providers = [{"module": PACKAGE, "config": {"replay": str(folder), "run_tools": options.run_tools}}]
     require_runnable(bundle, plugins)
     with tempfile.TemporaryDirectory(prefix="amplifier-replay-") as scratch:
@@ -99,8 +100,21 @@ async def replay(ctx: click.Context, folder: Path, options: Options) -> list[dic
 
 
 def _bundle_of(folder: Path, player: Any, options: Options) -> str | None:
+    """Return the wanted bundle, else the recorded one, else that of this project; None: the session had no file."""
     recorded = player.top.header.get("bundle")
-    return options.bundle or (os.path.normpath(folder / recorded) if recorded else None)
+    place = os.path.normpath(folder / recorded) if recorded else None
+    return options.bundle or place or find_own_bundle(read_settings_here())
+
+
+def _make_bundle() -> Bundle:
+    """Return the bundle of `amplifier init`, as `run` has it in a folder without one."""
+    from ...bundle.first_provider import Choice
+    from ...bundle.overrides import override_modules
+    from ...bundle.starter import first_bundle
+
+    bundle = first_bundle("session", Choice(PACKAGE, {}, ""), Path.cwd())
+    override_modules(bundle, read_settings_here().get("overrides"), Path.cwd())
+    return bundle
 
 
 async def _replay_turn(conversation: Conversation, player: Any, number: int, prompt: str) -> dict[str, Any]:
