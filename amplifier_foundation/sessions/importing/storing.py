@@ -28,11 +28,11 @@ from ..lock import holder_of, session_lock
 from ..presence import refuse_occupied
 from ..uncounted import COUNTED, counted
 from ..untrusted import UNTRUSTED
-from ..usage import Usage
+from ..usage import Usage, sum_usages
 from .sources import FROM_A_FILE, make_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import SessionStore, Status
@@ -80,15 +80,25 @@ class _Sum(NamedTuple):
     messages: int
     turns: int
     last: Message | None
+    tokens: Sequence[tuple[int, Usage]]
+    """What a message says that it has used, with its position."""
 
     @classmethod
     def of(cls, messages: Iterable[Message]) -> _Sum:
         count = turns = 0
         last: Message | None = None
+        tokens = []
         for last in messages:
+            if (spent := _tokens(last)) is not None:
+                tokens.append((count, Usage.from_dict(spent)))
             count += 1
             turns += is_user_turn(last)
-        return cls(count, turns, last)
+        return cls(count, turns, last, tokens)
+
+    def usage_of(self, record: SessionRecord) -> dict[str, Any] | None:
+        """Return what the messages come to that a session does not share; None if they tell nothing."""
+        usage = sum_usages([spent for position, spent in self.tokens if position >= (record.fork_at or 0)])
+        return usage.to_dict() if usage.requests else None
 
 
 class _Place(NamedTuple):
@@ -118,7 +128,7 @@ class SessionImporter:
         if not whole.messages:
             return None
         for attempt in range(1, TRIES + 1):
-            place = await self._find_place(source)
+            place = await self._find_place(source, whole)
             if self._is_trial or place.state in _NOTHING_WRITTEN:
                 break
             try:
@@ -138,7 +148,7 @@ class SessionImporter:
         facts = (whole.messages, added, whole.turns, there.project if there is not None else _project(source))
         return Imported(source, place.state, place.session_id, fork, place.at if fork else 0, *facts)
 
-    async def _find_place(self, source: SourceSession) -> _Place:
+    async def _find_place(self, source: SourceSession, whole: _Sum) -> _Place:
         """Return where a history goes: along the sessions that share its beginning, to the one that shares the most."""
         session_id, shares, above = source.session_id, 0, None
         while True:
@@ -148,8 +158,10 @@ class SessionImporter:
                 return _Place("fork" if above is not None else "new", session_id, shares, above)
             if not is_imported(record):
                 return _Place("own", session_id, 0, record)
-            same, first = await self._compare(record, source.read())
+            same, first, is_late = await self._compare(record, source.read())
             if first is None:
+                if is_late and same == record.message_count and whole.usage_of(record) != record.metadata.get(USAGE):
+                    return _Place("grown", session_id, same, record)
                 if not _is_adopted(record, source):
                     return _Place("unchanged", session_id, same, record)
                 return _Place("adopted" if same == record.message_count else "kept", session_id, same, record)
@@ -160,16 +172,20 @@ class SessionImporter:
             text = json.dumps([record.session_id, same, _content(first)], sort_keys=True)
             session_id = make_id(source.session_id, sha256(text.encode()).hexdigest()[:8])
 
-    async def _compare(self, record: SessionRecord, fresh: Iterator[Message]) -> tuple[int, Message | None]:
-        """Return how many messages a session begins with as its source does, and the source's next one, if any."""
-        same, count = 0, record.message_count
+    async def _compare(self, record: SessionRecord, fresh: Iterator[Message]) -> tuple[int, Message | None, bool]:
+        """Return how many messages a session begins with as its source does, and the source's next one, if any.
+
+        The last is whether the source tells tokens that a stored message lacks: they were written after it.
+        """
+        same, count, is_late = 0, record.message_count, False
         for start in range(0, count, BATCH):
             for stored in await self._store.read(record.session_id, start, min(start + BATCH, count)):
                 message = next(fresh, None)
                 if message is None or _content(message) != _content(stored):
-                    return same, message
+                    return same, message, is_late
                 same += 1
-        return same, next(fresh, None)
+                is_late = is_late or (_tokens(message) is not None and _tokens(stored) is None)
+        return same, next(fresh, None), is_late
 
     async def _write(self, source: SourceSession, place: _Place, whole: _Sum) -> None:
         """Store what is missing at a place. The session is found again after a crash: it is marked from the start."""
@@ -211,20 +227,14 @@ class SessionImporter:
 
     async def _append(self, source: SourceSession, place: _Place, about: Mapping[str, Any], whole: _Sum) -> None:
         """Append the messages from the place on, then store what all of the session's own come to."""
-        at, usage, start = place.at, Usage(), place.at
-        if place.state == "grown" and place.record is not None:
-            start = place.record.fork_at or 0
-        for batch in split_batches(source.read(), start):
-            for message in batch:
-                spent = (message.get("metadata") or {}).get("usage")
-                usage += Usage.from_dict(spent) if isinstance(spent, dict) else Usage()
-            fresh = batch[max(0, at - start) :]
-            start += len(batch)
+        at = place.at
+        for fresh in split_batches(source.read(), at):
             if fresh:
                 at = await self._store.append(place.session_id, fresh, at=at)
         record = await self._store.get(place.session_id)
         status: Status = "completed" if final_answer([whole.last or {}]) is not None else "interrupted"
-        spent = {COUNTED: counted(at), **({USAGE: usage.to_dict()} if usage.requests else {})}
+        usage = whole.usage_of(record)
+        spent = {COUNTED: counted(at), **({USAGE: usage} if usage is not None else {})}
         metadata, changes = {**record.metadata, **about, **spent}, {}
         if record.message_count == at and _is_adopted(record, source):  # no other import has added any of a stranger
             metadata = {name: value for name, value in metadata.items() if value != FROM_A_FILE or name != UNTRUSTED}
@@ -260,6 +270,11 @@ def split_batches(messages: Iterator[Message], start: int) -> Iterator[list[Mess
 
 def _content(message: Message) -> dict[str, Any]:
     return {name: message.get(name) for name in ("role", "content", "tool_calls", "tool_call_id", "name")}
+
+
+def _tokens(message: Message) -> dict[str, Any] | None:
+    spent = (message.get("metadata") or {}).get("usage")
+    return spent if isinstance(spent, dict) else None
 
 
 def _project(source: SourceSession) -> str:

@@ -408,6 +408,23 @@ async def test_a_session_of_codex_is_stored_with_each_kind_of_call(store: Sessio
     assert dict(notes.left_out) == {"instruction of Codex": 1, "item of the type 'web_search_call'": 1}
 
 
+async def test_tokens_that_codex_writes_after_an_answer_are_counted_by_the_next_import(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    file, path = CodexFile(str(tmp_path)), tmp_path / "rollout.jsonl"
+    file.message("user", "Hello")
+    file.message("assistant", "Hi")
+    assert await states(store, file.write(path)) == [("new", CODEX_ID, 2)]
+    assert spent_of(await store.get(CODEX_ID)).usage is None
+    file.event("token_count", info={"last_token_usage": {"input_tokens": 50, "output_tokens": 7}})
+    assert await states(store, file.write(path)) == [("grown", CODEX_ID, 0)]
+    usage = spent_of(await store.get(CODEX_ID)).usage
+    assert usage is not None and (usage.input_tokens, usage.output_tokens) == (50, 7)
+    assert await states(store, path) == [("unchanged", CODEX_ID, 0)]
+    await store.append(CODEX_ID, [{"role": "user", "content": "And here?"}], at=2)
+    assert await states(store, path) == [("unchanged", CODEX_ID, 0)]
+
+
 async def test_a_session_of_codex_in_its_old_form_has_its_folder_in_its_first_message(
     store: SessionStore, tmp_path: Path
 ) -> None:
