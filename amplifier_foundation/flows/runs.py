@@ -116,8 +116,9 @@ async def run_workflow(
                 return await _wait(complete, claim, inbox, record, questions)
             events = RunEvents(complete, record, workflow.name, claim.delivery.event, clock, router)
             taken: Taken | FlowError
+            changes = resume_changes(record, lock=record.session_id)
             try:
-                await complete.update(record.session_id, **resume_changes(record), bundle_digest=prepared.bundle.digest)
+                await complete.update(record.session_id, **changes, bundle_digest=prepared.bundle.digest)
                 async with _open_parent(
                     prepared, complete, plugins, record, router, approval_system or inbox, permissions
                 ) as (session, agents):

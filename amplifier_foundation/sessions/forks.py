@@ -21,7 +21,7 @@ from .history import Orphans, end_of_turn, interrupted_results, open_calls, turn
 from .ledger import LEDGER
 from .once import ONCE
 from .presence import KEY as PROCESS
-from .presence import WAITING, status_of
+from .presence import LOCK, WAITING, status_of
 from .records import FORKED, INHERITED_TURNS
 from .runs import is_run
 from .uncounted import COUNTED
@@ -139,7 +139,7 @@ def _fork_record(
     source: SessionRecord, place: ForkPlace, fork_id: str, name: str, added: Mapping[str, Any], project: str
 ) -> SessionRecord:
     now = datetime.now(UTC)
-    of_source = (PROCESS, USAGE, DURATION, ONCE, HELD, LEDGER, COUNTED, ACCOUNTS, INHERITED_TURNS)
+    of_source = (PROCESS, LOCK, USAGE, DURATION, ONCE, HELD, LEDGER, COUNTED, ACCOUNTS, INHERITED_TURNS)
     kept = {key: value for key, value in source.metadata.items() if key not in of_source}
     inherited = {INHERITED_TURNS: place.turns} if place.turns else {}
     metadata: Mapping[str, Any] = {**without_continuations(kept), **inherited, **added, FORKED: True}

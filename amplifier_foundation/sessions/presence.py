@@ -1,8 +1,15 @@
-"""Tell whether the process of a running session still lives.
+"""Tell whether a process still runs a session, and who may write its status.
 
 A process holds a lock as long as it lives, however it ends. The record of a session names that lock, and the host: the
 data folder with the lock. A session without its lock is interrupted, also when its record says "running". A process of
 another host counts as alive: this one cannot know.
+
+A process lives on after a turn whose end it could not store. So the record also names the session at the top, whose
+lock (`session_lock`) is held while a turn of the session runs; without that lock it is interrupted, too. Attempts of
+background sessions hold claims instead, and name no such session.
+
+Only the process in the record writes the status, from the beginning of a turn to its end. Whoever is too late with its
+messages has lost the session, and changes nothing of the record (`RunningMetadata`).
 """
 
 from __future__ import annotations
@@ -15,9 +22,9 @@ import re
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from amplifier_core.errors import SessionConflict, StoreConflict, StoreDamaged
+from amplifier_core.errors import SessionConflict, StoreConflict, StoreDamaged, StoreUnavailable
 from amplifier_core.ids import BEFORE_HOST, host_of
 from amplifier_core.process_ends import at_process_end
 from amplifier_core.process_forks import close_in_forks
@@ -28,6 +35,7 @@ from .lock import holder_of
 from .runs import is_run
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from amplifier_core.storage import SessionRecord
@@ -35,6 +43,8 @@ if TYPE_CHECKING:
 
 KEY = "process"
 """The member of a record's metadata."""
+LOCK = "lock"
+"""The member beside it: the process, and the session whose lock it holds meanwhile; another process's is void."""
 _HOST = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 WAITING = "waiting"
 """The status that people see of a session in an unanswered question; its record says that it is interrupted."""
@@ -124,12 +134,33 @@ def is_gone(process: str) -> bool:
     return True
 
 
+def running_members(lock: str = "") -> dict[str, Any]:
+    """Return the members of the metadata for a session that this process runs, under the lock of session `lock`."""
+    process = this_process()
+    return {KEY: process, LOCK: [process, lock] if lock else None}
+
+
+def _find_end(metadata: Mapping[str, Any]) -> str:
+    """Return why the process in the metadata of a running session runs it no longer; '' if it may run it."""
+    process, lock = metadata.get(KEY), metadata.get(LOCK)
+    if not isinstance(process, str) or other_host(process):
+        return ""
+    if is_gone(process):
+        return "its process ended while it ran"
+    if not isinstance(lock, list) or lock[:1] != [process]:
+        return ""
+    try:
+        holder = holder_of(os.path.basename(str(lock[-1])))  # noqa: PTH119 - a name from a store must not lead elsewhere
+    except (OSError, StoreUnavailable):  # another user's
+        return ""
+    number = process.partition("-")[0]
+    return "" if holder in (number, "?") else "its turn ended, and the end could not be stored"
+
+
 def as_it_is(record: SessionRecord) -> SessionRecord:
-    """Return `record`, with the status `interrupted` for a running session without its process."""
-    process = record.metadata.get(KEY)
-    if record.status != "running" or not isinstance(process, str) or not is_gone(process):
-        return record
-    return replace(record, status="interrupted", error="its process ended while it ran")
+    """Return `record`, with the status `interrupted` for a running session that its process runs no longer."""
+    why = _find_end(record.metadata) if record.status == "running" else ""
+    return replace(record, status="interrupted", error=why) if why else record
 
 
 def status_of(record: SessionRecord) -> str:
@@ -138,22 +169,31 @@ def status_of(record: SessionRecord) -> str:
     return WAITING if status == "interrupted" and held_of(record.metadata) else status
 
 
-def refuse_occupied(record: SessionRecord) -> None:
-    """Return if nobody else runs a session, nor waits for an approval in it. Raises `SessionConflict`."""
+def refuse_running(record: SessionRecord) -> None:
+    """Return if no other process runs a session. Raises `SessionConflict`."""
     process = str(record.metadata.get(KEY) or "")
-    verb = "flow fork --at TASK" if is_run(record) else "run --fork"
-    fork = f"or go on with a fork of it: amplifier {verb} {record.session_id}"
-    if record.status == "running" and process and process != this_process() and not is_gone(process):
+    if as_it_is(record).status == "running" and process and process != this_process():
         raise SessionConflict(
             record.session_id,
-            f"process {describe(process)} runs session '{record.session_id}'. Wait until that has ended, {fork}",
+            f"process {describe(process)} runs session '{record.session_id}'. Wait until that has ended, "
+            f"{_advise_fork(record)}",
         )
+
+
+def refuse_occupied(record: SessionRecord) -> None:
+    """Return if nobody else runs a session, nor waits for an approval in it. Raises `SessionConflict`."""
+    refuse_running(record)
     if held_of(record.metadata):
         raise SessionConflict(
             record.session_id,
             f"session '{record.session_id}' waits for your approval of a tool call. Answer: amplifier approvals list; "
-            f"{fork}",
+            f"{_advise_fork(record)}",
         )
+
+
+def _advise_fork(record: SessionRecord) -> str:
+    verb = "flow fork --at TASK" if is_run(record) else "run --fork"
+    return f"or go on with a fork of it: amplifier {verb} {record.session_id}"
 
 
 def refuse_deletion(record: SessionRecord, *, force: bool = False, delivery_id: str = "ID") -> None:
@@ -203,8 +243,9 @@ def refuse_use(transfer: StoreTransfer) -> None:
         return
     for page in read_pages(transfer, "sessions", ("session_id", "status", "metadata")):
         for session_id, status, metadata in page.rows:
-            process = json.loads(str(metadata)).get(KEY) if status == "running" else None
-            if isinstance(process, str) and not other_host(process) and not is_gone(process):
+            known = json.loads(str(metadata)) if status == "running" else {}
+            process = known.get(KEY)
+            if isinstance(process, str) and not other_host(process) and not _find_end(known):
                 raise SessionConflict(
                     str(session_id),
                     f"process {describe(process)} runs session '{session_id}' in {transfer.place}. Wait until that has "

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplifier_core import events
 from amplifier_core.cancellation import run_guarded
+from amplifier_core.errors import SessionConflict
 
 from .call_times import CallTimes
 from .held import CAPABILITY as HELD_CALLS
@@ -72,7 +73,7 @@ class SessionRecorder:
         self._is_prompt = self._events is _CHECKPOINTS["message"]
         self._lock = asyncio.Lock()
         self.failure: Exception | None = None
-        self.metadata = RunningMetadata(session.session_id, store, metadata or {})
+        self.metadata = RunningMetadata(session.session_id, store, metadata or {}, recorded)
         self.once = OnceGuard(session, self.metadata)
         self._times = CallTimes(session)
         self.held = HeldCalls(self)
@@ -143,7 +144,12 @@ class SessionRecorder:
         known = [_stamp(each) if self._is_prompt else {} for each in messages]
         known = [{**stamp, **took} for stamp, took in zip(known, self._times.describe(messages), strict=True)]
         safe = [_with_metadata(_without_secrets(each), about) for each, about in zip(messages, known, strict=True)]
-        self._recorded = await self._store.append(self._session.session_id, safe, at=self._recorded)
+        try:
+            count = await self._store.append(self._session.session_id, safe, at=self._recorded)
+        except SessionConflict:
+            self.metadata.is_lost = True
+            raise
+        self._recorded = self.metadata.count = count
         self._turns += len(turn_starts(messages))
         if self._given is not None:
             self._given.forget(history)
@@ -202,12 +208,22 @@ async def record_session(
         raise recorder.failure
 
 
-async def shield_to_completion(work: Coroutine[Any, Any, T], grace: float | None = None) -> T:
+def begin_write(work: Coroutine[Any, Any, T] | asyncio.Task[T]) -> asyncio.Task[T]:
+    """Begin `work`, which goes on when nobody waits for it any longer, and return its task; return a task as it is."""
+    if isinstance(work, asyncio.Task):
+        return work
+    task = asyncio.ensure_future(run_guarded(work))
+    _late_writes.add(task)
+    task.add_done_callback(_forget)
+    return task
+
+
+async def shield_to_completion(work: Coroutine[Any, Any, T] | asyncio.Task[T], grace: float | None = None) -> T:
     """Return the result of `work`, awaited to its end also when cancelled meanwhile: then raise the cancellation.
 
     A cancelled caller waits for `grace` seconds at most (None: without a bound), as `finish_within` does.
     """
-    task = asyncio.ensure_future(run_guarded(work))
+    task = begin_write(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -220,9 +236,7 @@ async def finish_within(work: Coroutine[Any, Any, Any] | asyncio.Task[Any], seco
 
     Work that takes longer goes on alone, and its error is lost.
     """
-    task = work if isinstance(work, asyncio.Task) else asyncio.ensure_future(run_guarded(work))
-    _late_writes.add(task)
-    task.add_done_callback(_forget)
+    task = begin_write(work)
     await asyncio.wait({task}, timeout=seconds)
     if task.done() and not task.cancelled() and (error := task.exception()) is not None:
         raise error from None

@@ -6,10 +6,10 @@ import marshal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.errors import SessionConflict
 from amplifier_core.storage import SessionRecord
 
-from .presence import KEY as PROCESS
-from .presence import this_process
+from .presence import refuse_running, running_members
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,17 +33,43 @@ INHERITED_TURNS = "inherited_turns"
 
 
 class RunningMetadata:
-    """The metadata of a running session's record; its members change independently and are written together."""
+    """The metadata of a running session's record; its members change independently and are written together.
 
-    def __init__(self, session_id: str, store: SessionStore, metadata: Mapping[str, Any]) -> None:
+    Invariant: once another writer has the session (`is_lost`), nothing more of the record is written here.
+    """
+
+    def __init__(self, session_id: str, store: SessionStore, metadata: Mapping[str, Any], count: int) -> None:
         self.values = dict(metadata)
+        self.count = count
+        """The number of messages that this writer knows to be stored."""
+        self.is_lost = False
         self._session_id = session_id
         self._store = store
+
+    async def require_place(self) -> None:
+        """Return if the session is still free for its next turn.
+
+        Raises `SessionConflict`, and the errors of the store. Between hosts, a moment remains until the turn is stored
+        as running; then the first message decides.
+        """
+        record = await self._store.get(self._session_id)
+        try:
+            refuse_running(record)
+            if record.message_count != self.count:
+                raise SessionConflict(
+                    record.session_id,
+                    f"session '{record.session_id}' has {record.message_count} messages, not {self.count}: somebody "
+                    f"else wrote it. Resume it to go on",
+                )
+        except SessionConflict:
+            self.is_lost = True
+            raise
 
     async def write(self, **changes: Any) -> None:
         """Change members, and store all; an empty value removes its member. Raises the errors of the store."""
         self.values = with_members(self.values, changes)
-        await self._store.update(self._session_id, metadata=self.values)
+        if not self.is_lost:
+            await self._store.update(self._session_id, metadata=self.values)
 
 
 def with_members(metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,9 +84,13 @@ def new_record(
     *,
     config: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
+    lock: str = "",
     **fields: Any,
 ) -> SessionRecord:
-    """Return the record of a session made from `prepared`; secrets in its config are redacted."""
+    """Return the record of a session made from `prepared`; secrets in its config are redacted.
+
+    `lock` is the session whose lock is held while this one runs, if any.
+    """
     from amplifier_core.utils.secrets import known_forms, redact_all
 
     plan = dict(config if config is not None else prepared.mount_plan)
@@ -72,7 +102,7 @@ def new_record(
         session_id=session_id,
         **bundle_identity(prepared),
         config=redacted,
-        metadata={**(metadata or {}), PROCESS: this_process()},
+        metadata=with_members(metadata or {}, running_members(lock)),
         **fields,
     )
 
@@ -85,9 +115,9 @@ def _redact_written(config: bytes, secrets: tuple[str, ...]) -> bytes:
     return marshal.dumps(redact_all(marshal.loads(config)), _TREE)
 
 
-def resume_changes(record: SessionRecord) -> dict[str, Any]:
-    """Return the changes of a record for a session resumed by this process."""
-    return {"status": "running", "error": None, "metadata": {**record.metadata, PROCESS: this_process()}}
+def resume_changes(record: SessionRecord, *, lock: str = "") -> dict[str, Any]:
+    """Return the changes of a record for a session resumed by this process, under the lock of session `lock`."""
+    return {"status": "running", "error": None, "metadata": with_members(record.metadata, running_members(lock))}
 
 
 def bundle_identity(prepared: PreparedBundle) -> dict[str, Any]:

@@ -238,6 +238,7 @@ async def _create(spawn: Spawn, store: SessionStore, source: str | None) -> None
         config=spawn.request.config,
         event_id=spawn.cause.event_id if spawn.cause else None,
         metadata={ACCOUNTS: list(tree.accounts), **spawn.metadata} if tree is not None else spawn.metadata,
+        lock=tree.lock if tree is not None else "",
         **own,
     )
     spawn.metadata = (await store.create(record)).metadata
@@ -264,7 +265,9 @@ async def _load(spawn: Spawn, store: SessionStore, record: SessionRecord, *, ane
     if spawn.resumed and not anew:
         spawn.request = replace(spawn.request, instruction="")
     known = {name: value for name, value in spawn.metadata.items() if name == UNTRUSTED}
-    changes = resume_changes(replace(record, metadata={**known, **record.metadata}))
+    tree: Tree | None = spawn.capabilities.get(TREE)
+    lock = tree.lock if tree is not None else ""
+    changes = resume_changes(replace(record, metadata={**known, **record.metadata}), lock=lock)
     spawn.metadata, spawn.held = changes["metadata"], held_of(record.metadata)
     await store.update(spawn.request.session_id, **changes)
     spawn.is_kept = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from ..sessions.lock import running_owner, session_lock
 from ..sessions.once import ONCE
 from ..sessions.origins import origin_capability
 from ..sessions.presence import refuse_occupied
-from ..sessions.recording import GRACE, finish_within, record_session, shield_to_completion
+from ..sessions.recording import GRACE, begin_write, finish_within, record_session, shield_to_completion
 from ..sessions.records import bundle_identity, new_record, resume_changes, with_members
 from ..sessions.session_storage import as_session_store
 from ..sessions.stored_history import turns_so_far
@@ -44,7 +44,7 @@ from .own_terms import OwnTerms, own_terms
 from .runners import take_turn
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from amplifier_core.approval import ApprovalSystem
@@ -91,6 +91,7 @@ class Conversation:
         is_stored: bool,
         turns: int,
         observe: Callable[[AmplifierSession], None] | None,
+        ends: list[asyncio.Task[None]],
     ) -> None:
         self.session = session
         self.record = record
@@ -123,6 +124,7 @@ class Conversation:
         taint(session, record.metadata)
         self._has_begun = False
         self._storing = asyncio.Lock()
+        self._ends = ends
 
     @property
     def turn_count(self) -> int:
@@ -170,7 +172,8 @@ class Conversation:
         finally:
             self.session.coordinator.cancellation.reset()
             self._duration += time.monotonic() - began
-            end = self._store_end(status, error)
+            end = begin_write(self._store_end(status, error))
+            self._ends.append(end)  # it comes after a late beginning
             if status == "interrupted":
                 await finish_within(end, 0 if self._storing.locked() else GRACE)  # its beginning is late already
             else:
@@ -195,16 +198,17 @@ class Conversation:
     async def _store_begin(self) -> None:
         """Store a new session, or mark a stored one as running: one transaction either way."""
         async with self._storing:
-            if not self.is_stored:
-                record = replace(self.record, metadata=self._metadata)
-                await self._store.create(record)  # running, by this process, from this bundle
-                self.is_stored = True
-            elif self._has_begun:
-                await self._store.update(self.session.session_id, status="running", error=None)
-            else:
-                changes = resume_changes(replace(self.record, metadata=self._metadata))
+            changes: dict[str, Any] = {"status": "running", "error": None}
+            if not self._has_begun:
+                known = replace(self.record, metadata=self._metadata)
+                changes = resume_changes(known, lock=known.session_id) | bundle_identity(self._prepared)
                 self._metadata = changes["metadata"]
-                await self._store.update(self.session.session_id, **changes, **bundle_identity(self._prepared))
+            if self.is_stored:
+                await self._recorder.metadata.require_place()
+                await self._store.update(self.session.session_id, **changes)
+            else:
+                await self._store.create(replace(self.record, **changes))
+                self.is_stored = True
             if not self._has_begun:
                 self._recorder.metadata.values = {**self._metadata}
 
@@ -216,7 +220,7 @@ class Conversation:
         spent |= taint_of(self.session)
         marks = {ONCE: self._recorder.once.marks, HELD: self._recorder.held.marks}
         async with self._storing:  # after a beginning that is late: it would leave the session running
-            if self.is_stored:
+            if self.is_stored and not self._recorder.metadata.is_lost:
                 metadata = with_members(spent, marks)
                 await self._store.update(self.session.session_id, **changes, metadata=metadata)
 
@@ -286,7 +290,7 @@ async def open_conversation(
     prepared, store = await prepared_bundle(bundle), as_session_store(store)
     name = name or prepared.bundle.name
     record = resume or new_record(prepared, new_session_id(name), name=name, project=project_of(working_dir))
-    with session_lock(record.session_id):
+    with _lock_until_stored(record.session_id) as ends:
         if resume is not None:
             record = await resumed_record(store, await store.get(resume.session_id))  # it may have gone on
             refuse_occupied(record)
@@ -318,7 +322,24 @@ async def open_conversation(
                 each(session)
             turns, is_stored = turns_so_far(record, transcript) if resume else 0, resume is not None
             parts = (session, prepared, store, recorder, record)
-            yield Conversation(*parts, is_stored=is_stored, turns=turns, observe=observe)
+            yield Conversation(*parts, is_stored=is_stored, turns=turns, observe=observe, ends=ends)
+
+
+@contextmanager
+def _lock_until_stored(session_id: str) -> Iterator[list[asyncio.Task[None]]]:
+    """Hold a session's lock while the block runs, and then until the last task in the yielded list has ended.
+
+    A write of the record that goes on alone would else change a turn of somebody else.
+    """
+    with ExitStack() as lock:
+        lock.enter_context(session_lock(session_id))
+        ends: list[asyncio.Task[None]] = []
+        try:
+            yield ends
+        finally:
+            if ends and not ends[-1].done():
+                kept = lock.pop_all()
+                ends[-1].add_done_callback(lambda _: kept.close())
 
 
 def _plan_of(prepared: PreparedBundle, project: str) -> dict[str, Any]:

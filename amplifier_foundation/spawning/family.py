@@ -46,6 +46,8 @@ class Tree:
     accounts: Sequence[str] = ()
     """The accounts of its sessions."""
     clock: Clock = field(default_factory=SystemClock)
+    lock: str = ""
+    """The session whose lock is held while any of them runs; '': none is."""
 
     @classmethod
     def of(cls, session: AmplifierSession) -> Tree:
@@ -70,7 +72,8 @@ class Tree:
     ) -> Tree:
         """Return the tree of a session to be made of `bundle`, or of a stored one with this `metadata`.
 
-        `queue` is the account of its background session, with the budget of that.
+        `queue` is the account of its background session, with the budget of that; the session is run under a claim
+        then, else under its lock.
         """
         account = bundle_account(bundle.name, bundle.source_path)
         accounts = accounts_of(metadata or {}) or (tree_account(session_id), account, *(queue[:1] if queue else ()))
@@ -80,7 +83,9 @@ class Tree:
             budgets.append(Budget(of_bundle, "bundle", "budget: {…}", Account(account), is_shared=True))
         if queue is not None and queue[1] is not None:
             budgets.append(queue[1])
-        return cls(bundle.spawn, observers=observers, budgets=budgets, accounts=accounts, clock=clock or SystemClock())
+        tree = cls(bundle.spawn, observers=observers, budgets=budgets, accounts=accounts, clock=clock or SystemClock())
+        tree.lock = session_id if queue is None else ""
+        return tree
 
 
 class Family:

@@ -140,10 +140,11 @@ async def settle_spawn(spawn: Spawn, outcome: SpawnOutcome) -> None:
     """Store the outcome, emit `session:completed` or `session:error`, and tell the plugins.
 
     The events are emitted also when the store fails. A session that waits for an answer is only stored: it goes on.
-    Raises the errors of the store.
+    The record of one that another writer has is left. Raises the errors of the store.
     """
     try:
-        if spawn.store is not None:
+        is_lost = spawn.recorder is not None and spawn.recorder.metadata.is_lost
+        if spawn.store is not None and not is_lost:
             await spawn.store.update(outcome.session_id, **record_changes(spawn, outcome))
     finally:
         try:

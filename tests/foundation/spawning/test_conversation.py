@@ -16,8 +16,10 @@ from amplifier_core.errors import SessionConflict
 from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore, SessionRecord
 from amplifier_foundation import PreparedBundle, converse, open_inbox
+from amplifier_foundation.paths import data_home
 from amplifier_foundation.sessions.costs import Spent, format_duration, spent_of
 from amplifier_foundation.sessions.history import text_of
+from amplifier_foundation.sessions.lock import holder_of
 from amplifier_foundation.sessions.usage import Usage
 from amplifier_foundation.spawning.conversation import open_conversation
 from tests.foundation.shelf import Shelf
@@ -176,9 +178,14 @@ async def test_a_cancelled_turn_does_not_wait_for_a_store_that_hangs_and_is_not_
     await asyncio.wait({talking}, timeout=20)
     assert talking.cancelled()
     assert [record.status for record in await store.sessions()] == ([] if slow == "create" else ["running"])
+    [held] = (data_home() / "locks" / "sessions").iterdir()  # nobody else's turn comes before this write
+    with pytest.raises(SessionConflict, match="talks in session"):
+        await converse(bundle, "hello", store, plugins, resume=SessionRecord(held.name))
     released.set()
     await ended.wait()
     assert [record.status for record in await store.sessions()] == [status]
+    while holder_of(held.name) is not None:
+        await asyncio.sleep(0)
 
 
 async def test_a_conversation_in_which_nothing_is_said_leaves_nothing_behind(
