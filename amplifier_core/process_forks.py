@@ -46,13 +46,13 @@ def end_forks_of(loop: AbstractEventLoop) -> None:
     _loops.add(loop)
 
 
-def require_process(process: int, path: Path) -> None:
+def require_process(process: int, path: Path, remedy: str = "Open it in this one too") -> None:
     """Raise `StoreUnavailable` in a fork of the process that opened the store at `path`.
 
     It has neither the thread that writes nor the locks of the open files.
     """
     if os.getpid() != process:
-        raise StoreUnavailable(path, "was opened by the process that this one is a fork of. Open it in this one too")
+        raise StoreUnavailable(path, f"was opened by the process that this one is a fork of. {remedy}")
 
 
 def _leave_to_parent() -> None:

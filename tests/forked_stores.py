@@ -1,4 +1,4 @@
-"""Fork a process that writes to a store: the fork has the open files, but not the locks that keep two writers apart."""
+"""Fork a process that uses a store: the fork has the open files, but not the locks that keep two writers apart."""
 
 from __future__ import annotations
 

@@ -10,8 +10,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_from_bytes
+from weakref import WeakSet
 
 from amplifier_core.errors import StoreUnavailable
+from amplifier_core.process_forks import require_process
 
 from .faults import DamageError, IndexDamage, damage_error, translate_errors
 from .ordering import has_wrong_order
@@ -45,10 +47,40 @@ COPY_TABLE = "unfinished_copy"
 """The table with the state of a copy into this file; it is there until the copy is finished."""
 
 
+_opened: WeakSet[Connection] = WeakSet()
+_left: list[Connection] = []
+"""The connections of the processes that this one is a fork of, which no fork may close, not even by forgetting them."""
+os.register_at_fork(after_in_child=lambda: _left.extend(_opened))
+
+
 class Connection(sqlite3.Connection):
-    """A connection of a store, with the time (monotonic) until which its index of session ids counts as whole."""
+    """A connection of a store, with the time (monotonic) until which its index of session ids counts as whole.
+
+    A fork neither uses nor closes it: https://sqlite.org/howtocorrupt.html, 2.6.
+    """
 
     whole_until = 0.0
+    place: tuple[int, int] | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.process = os.getpid()
+        _opened.add(self)
+
+    def close(self) -> None:
+        """Close it in its own process."""
+        if os.getpid() == self.process:
+            _opened.discard(self)
+            super().close()
+
+
+def require_own(process: int, path: Path) -> None:
+    """Raise `StoreUnavailable` in a fork of the process that opened the file at `path`.
+
+    There SQLite counts the locks of that process as its own, also for a new connection: writes would be lost.
+    """
+    remedy = "Close it before the fork and open it after, or start the process anew: multiprocessing, with spawn"
+    require_process(process, path, remedy)
 
 
 class WritingConnection(Connection):
@@ -155,8 +187,12 @@ def connect(path: Path, busy_timeout: float, kind: type[Connection] = Connection
 
 
 def raw_connection(path: Path, busy_timeout: float, kind: type[Connection] = Connection) -> Connection:
-    """Return a connection to an existing file, which it has not read yet."""
-    return sqlite3.connect(
+    """Return a connection to an existing file, which it has not read yet. Raises `StoreUnavailable` in a fork."""
+    place = place_of(path)
+    for each in _left:
+        if each.place == place:
+            require_own(each.process, path)
+    db = sqlite3.connect(
         f"file://{quote_from_bytes(os.fsencode(path))}?mode=rw",  # `Path.as_uri` imports much since Python 3.14
         uri=True,
         timeout=busy_timeout,
@@ -164,6 +200,8 @@ def raw_connection(path: Path, busy_timeout: float, kind: type[Connection] = Con
         check_same_thread=False,
         factory=kind,
     )
+    db.place = place
+    return db
 
 
 def make_whole(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from contextlib import closing
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from amplifier_core.errors import StoreDamaged
 
 from .faults import closed_error, is_index_damage, store_error
-from .opening import connect, place_of, require_place
+from .opening import connect, place_of, require_own, require_place
 
 if TYPE_CHECKING:
     import sqlite3
@@ -33,6 +34,7 @@ class Reader:
         self._closed = False
         self._is_repaired = False
         self._place = place_of(path)
+        self._process = os.getpid()
         self._db: sqlite3.Connection | None = None
 
     def run(self, query: Callable[[sqlite3.Connection], T]) -> T:
@@ -56,6 +58,7 @@ class Reader:
         return self.run(query)
 
     def _run(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        require_own(self._process, self._path)
         with self._lock:
             try:
                 if self._closed:

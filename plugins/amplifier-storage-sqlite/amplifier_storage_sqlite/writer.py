@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from amplifier_core.disk_pace import DiskPace, is_short
 from amplifier_core.free_locks import call_if_free
-from amplifier_core.process_forks import require_process
 from amplifier_core.waking import call_in, watch_calls
 
 from .faults import closed_error, is_index_damage, store_error
 from .log_room import LogRoom
-from .opening import place_of, require_place
+from .opening import place_of, require_own, require_place
 
 if TYPE_CHECKING:
     import asyncio
@@ -129,13 +128,14 @@ class Writer:
 
         def read() -> T | None:
             try:
+                require_own(self._process, self._path)
                 require_place(self._path, self._place)
                 self._db.execute("BEGIN")
                 return query(self._db)
             except Exception:
                 return None  # its frames end here, and so do its cursors: an open one would keep an old state
             finally:
-                if self._db.in_transaction:
+                if self._db.in_transaction and os.getpid() == self._process:
                     self._db.execute("ROLLBACK")
 
         return call_if_free(self._in_use, read)
@@ -148,7 +148,7 @@ class Writer:
         self._thread.join()
 
     def _put(self, job: Job) -> None:
-        require_process(self._process, self._path)
+        require_own(self._process, self._path)
         loop = job.loop
         with self._lock:
             if self._closed:

@@ -20,6 +20,47 @@ from amplifier_storage_sqlite.opening import WritingConnection, open_store
 from amplifier_storage_sqlite.writer import IN_A_ROW
 from tests.forked_stores import check_fork
 
+FORKS = """
+from amplifier_core.errors import StoreUnavailable
+
+def in_fork(work):
+    if not (child := os.fork()):
+        work(asyncio.new_event_loop().run_until_complete)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+def use(run):
+    for each in (lambda: run(store.sessions()), lambda: run(store.get("s")), lambda: store.read_sync("s")):
+        try:
+            say(each())
+        except StoreUnavailable as error:
+            say(error)
+    run(store.close())
+    try:
+        open_sqlite({"path": sys.argv[1]})
+    except StoreUnavailable as error:
+        say(error)
+
+def open_anew(run):
+    anew = open_sqlite({"path": sys.argv[1]})
+    run(anew.create(SessionRecord("of-the-fork")))
+    run(anew.close())
+
+def list_sessions(store):
+    say(sorted(each.session_id for each in run(store.sessions())))
+
+run = asyncio.new_event_loop().run_until_complete
+store = open_sqlite({"path": sys.argv[1]})
+run(store.create(SessionRecord("s")))
+run(store.sessions())
+in_fork(use)
+list_sessions(store)
+run(store.close())
+in_fork(open_anew)
+list_sessions(store := open_sqlite({"path": sys.argv[1]}))
+run(store.close())
+"""
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
@@ -247,3 +288,13 @@ async def test_an_interrupted_change_of_patience_is_made_anew(path: Path, monkey
 
 async def test_a_fork_of_the_process_writes_nothing(start: Start, path: Path) -> None:
     await check_fork(start, "open_sqlite", path)
+
+
+async def test_a_fork_of_the_process_reads_nothing_and_opens_the_file_once_it_was_closed_before(
+    start: Start, path: Path
+) -> None:
+    forking = start(FORKS, path)
+    answers = (await asyncio.to_thread(forking.communicate))[0].splitlines()
+    refused = "is a fork of. Close it before the fork and open it after, or start the process anew"
+    assert [refused in answer for answer in answers] == [True] * 4 + [False] * 2
+    assert answers[4:] == ["['s']", "['of-the-fork', 's']"]
