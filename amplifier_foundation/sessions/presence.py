@@ -173,10 +173,12 @@ def refuse_running(record: SessionRecord) -> None:
     """Return if no other process runs a session. Raises `SessionConflict`."""
     process = str(record.metadata.get(KEY) or "")
     if as_it_is(record).status == "running" and process and process != this_process():
+        host = other_host(process)
+        adopt = f"; if that host is gone for good: amplifier host adopt {host}" if host else ""
         raise SessionConflict(
             record.session_id,
             f"process {describe(process)} runs session '{record.session_id}'. Wait until that has ended, "
-            f"{_advise_fork(record)}",
+            f"{_advise_fork(record)}{adopt}",
         )
 
 

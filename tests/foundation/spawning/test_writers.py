@@ -110,7 +110,7 @@ async def test_a_session_that_another_host_has_gone_on_with_meanwhile_is_left_as
             async def interfere(event: str, data: dict[str, Any]) -> None:
                 with monkeypatch.context() as here:
                     here.setenv("AMPLIFIER_HOME", home)
-                    with pytest.raises(SessionConflict, match=r"host .* runs session"):
+                    with pytest.raises(SessionConflict, match=r"host .* runs session .* amplifier host adopt \S+$"):
                         await slow.say("late")
                 refused.append(await store.get(record.session_id))
 
