@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from asyncio import CancelledError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,8 @@ def describe_failure(error: BaseException, session: AmplifierSession | None = No
     from amplifier_core.raised import describe_at, find_origin
     from amplifier_core.utils.secrets import redact_text
 
+    if isinstance(error, CancelledError) and "cancel scope" in str(error):
+        error = CancelledError()  # anyio's text shows its own tasks
     problem = find_provider_error(error)
     if problem is None and isinstance(error, AmplifierError) and str(error):
         remedy = f". {advise_on_providers(error)}" if isinstance(error, NoProviderMounted) else ""

@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
+import anyio
 import pytest
 
 from amplifier_core import AmplifierSession
@@ -186,6 +187,19 @@ async def test_a_cancelled_turn_does_not_wait_for_a_store_that_hangs_and_is_not_
     assert [record.status for record in await store.sessions()] == [status]
     while holder_of(held.name) is not None:
         await asyncio.sleep(0)
+
+
+async def test_a_turn_that_anyio_cancels_is_stored_without_its_inner_names(
+    make_bundle: Callable[..., PreparedBundle], store: DurableStore, plugins: Plugins
+) -> None:
+    bundle = make_bundle("talk", providers=[PLAYBOOK]).bundle
+    with anyio.CancelScope() as scope:
+        await converse(bundle, "hello", store, plugins, observe=lambda session: scope.cancel())
+    [record] = await store.sessions()
+    while record.status == "running":  # anyio cancels each wait, and the write goes on alone
+        await asyncio.sleep(0)
+        [record] = await store.sessions()
+    assert (record.status, record.error) == ("interrupted", "CancelledError")
 
 
 async def test_a_conversation_in_which_nothing_is_said_leaves_nothing_behind(
