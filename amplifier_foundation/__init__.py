@@ -90,6 +90,7 @@ if TYPE_CHECKING:
         parse_mentions,
     )
     from .sessions.forks import fork_stored
+    from .sessions.kept_files import forget_files
     from .sessions.lineage import Node, describe_event, forest
     from .sessions.recording import SessionRecorder
     from .sessions.serialising import sanitize_for_json, sanitize_message
@@ -129,6 +130,7 @@ _HOMES = {
     ".documents.files": "parse_frontmatter read_with_retry read_yaml write_with_backup write_with_retry write_yaml",
     ".bundle.bundle_files": "construct_agent_path construct_context_path find_bundle_root find_files",
     ".sessions.forks": "fork_stored",
+    ".sessions.kept_files": "forget_files",
     ".sessions.lineage": "Node describe_event forest",
     ".mentions": (
         "BaseMentionResolver ContentDeduplicator ContextFile MentionResult expand_mentions_in_instruction "
@@ -225,6 +227,7 @@ __all__ = [
     "find_bundle_root",
     "find_files",
     "forest",
+    "forget_files",
     "fork_stored",
     "generate_sub_session_id",
     "get_nested",

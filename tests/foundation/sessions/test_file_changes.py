@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from amplifier_foundation import forget_files
+from amplifier_foundation.paths import data_home
 from amplifier_foundation.sessions.file_changes import LARGEST_STEP, FileChanges, read_content
 from amplifier_foundation.sessions.undoing import plan_undo, read_chains, restore
 
@@ -52,6 +54,15 @@ async def test_what_somebody_else_wrote_between_two_changes_of_a_turn_is_kept(tm
     path.write_bytes(theirs)
     await write(changes, path, b"")
     assert kept("s", theirs) == [True]
+
+
+async def test_a_program_that_deletes_a_session_forgets_what_is_kept_of_its_files(tmp_path: Path) -> None:
+    path = tmp_path / "small"
+    path.write_text("secret")
+    for session_id in ("s", "other"):
+        await write(FileChanges(session_id), path, b"new")
+    forget_files(["s"])
+    assert [each.name for each in (data_home() / "undo").iterdir() if each.is_dir()] == ["other"]
 
 
 async def test_each_content_of_a_small_file_is_kept(tmp_path: Path) -> None:
