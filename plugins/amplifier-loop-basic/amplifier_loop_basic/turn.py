@@ -86,7 +86,7 @@ class Turn:
     finish_reason: str = ""
     """Why the answer is not whole, see `unfinished_reason`; of a denial, the `finish_reason` in its data."""
     limit: str = ""
-    """The limit that stopped the turn before an answer: `max_iterations`."""
+    """The limit that stopped the turn before an answer: `max_iterations`, or `denied` by a hook."""
 
     @property
     def calls(self) -> ToolCalls:
@@ -99,6 +99,7 @@ class Turn:
         if PROMPT_SUBMIT in heard:
             submitted = await self.signals.emit(PROMPT_SUBMIT, {"prompt": prompt})
             if submitted.action == "deny":
+                self.limit = "denied"
                 self._stop("incomplete", f"Denied by hook: {submitted.reason or UNSAID}")
                 await self._tell_end()
                 return self.text
@@ -243,6 +244,7 @@ class Turn:
             if verdict.action == "deny":
                 self.finish_reason = str(read_change(verdict, "finish_reason", ""))
                 said = f"{verdict.reason}" if self.finish_reason else f"Denied by hook: {verdict.reason or UNSAID}"
+                self.limit = "denied"
                 self._stop("incomplete", said)
                 return None
         messages = await self.context.get_messages_for_request(provider=self.provider)

@@ -12,7 +12,7 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from amplifier_core import AmplifierSession
+from amplifier_core import AmplifierSession, HookResult
 from amplifier_core.errors import SessionConflict
 from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore, SessionRecord
@@ -187,6 +187,21 @@ async def test_a_cancelled_turn_does_not_wait_for_a_store_that_hangs_and_is_not_
     assert [record.status for record in await store.sessions()] == [status]
     while holder_of(held.name) is not None:
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("event", ["prompt:submit", "provider:request"])
+async def test_a_program_can_tell_a_turn_that_a_hook_denied(
+    event: str, make_bundle: Callable[..., PreparedBundle], store: DurableStore, plugins: Plugins
+) -> None:
+    async def deny(event: str, data: dict[str, Any]) -> HookResult:
+        return HookResult(action="deny", reason="rate limit")
+
+    def watch(session: AmplifierSession) -> None:
+        session.coordinator.hooks.register(event, deny, name="rate")
+
+    turn = await converse(make_bundle("talk", providers=[PLAYBOOK]).bundle, "one", store, plugins, observe=watch)
+    assert (turn.status, turn.output, turn.stop_reason) == ("incomplete", "", "denied")
+    assert "rate limit" in str(turn.error)
 
 
 async def test_a_turn_that_anyio_cancels_is_stored_without_its_inner_names(
