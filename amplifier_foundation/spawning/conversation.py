@@ -63,8 +63,8 @@ class Turn:
     """The outcome of one turn: `status` is `completed`, `cancelled`, or `incomplete` for an unfinished answer.
 
     `error` says what an unfinished answer lacks, or what stopped the turn before one; `output` is its text so far. The
-    `stop_reason` of an incomplete turn is its model's `finish_reason`, such as `length`, or `max_iterations`, or `denied`
-    by a hook, or unknown.
+    `stop_reason` of an incomplete turn is its model's `finish_reason`, such as `length`, or `max_iterations`, or
+    `denied` by a hook, or unknown.
     """
 
     session_id: str
