@@ -61,5 +61,5 @@ async def carrying(
 
             leadership = Leadership(member, carrier.component)
             await stack.enter_async_context(keep_beside(leadership.run, leadership.name, report))
-            await stack.enter_async_context(run_beside(leadership.run_led(carrier.run), carrier.component))
+            await stack.enter_async_context(run_beside(leadership.run_led(carrier.run_led), carrier.component))
         yield

@@ -97,14 +97,18 @@ class Carrier:
 
         What is in the log then is published, if the transport is connected.
         """
+        while True:
+            with hold_route(self._route.name) as is_held:
+                while is_held:
+                    await self._try_once()
+            await self._clock.sleep(LOOK_EVERY)
+
+    async def run_led(self) -> None:
+        """Carry events while this host leads: a problem of the connection is none of its own after that."""
         try:
-            while True:
-                with hold_route(self._route.name) as is_held:
-                    while is_held:
-                        await self._try_once()
-                await self._clock.sleep(LOOK_EVERY)
+            await self.run()
         finally:
-            self._report("")  # it is none of this process any more
+            self._report("")
 
     async def _try_once(self) -> None:
         """Carry events until something fails; report that, and pause.
