@@ -73,7 +73,13 @@ async def test_a_status_is_an_error_with_its_cause_and_a_remedy(
 
 @pytest.mark.parametrize(
     ("headers", "seconds"),
-    [({}, None), ({"retry_after": "7"}, 7.0), ({"retry_after_ms": "1500"}, 1.5), ({"retry_after": "soon"}, None)],
+    [
+        ({}, None),
+        ({"retry_after": "7"}, 7.0),
+        ({"retry_after_ms": "1500"}, 1.5),
+        ({"retry_after": "soon"}, None),
+        ({"retry_after": "Fri, 31 Dec 99999 23:59:59 GMT"}, None),
+    ],
 )
 async def test_the_pause_that_the_service_asks_for_is_in_the_error(serve: Any, headers: Any, seconds: Any) -> None:
     service = await serve(wire.fails(429, "rate_limit_error", "slow down", **headers))

@@ -62,7 +62,7 @@ _BY_WORDS = {
     "safety": Kind(ContentFilterError, "Reword the request."),
 }
 """The words of a 400 or a 429, or of its details, that tell more than the status."""
-_DELAY = re.compile(r"([\d.]+)s")
+_DELAY = re.compile(r"(\d+(?:\.\d*)?)s")
 
 
 class Refusal(Exception):

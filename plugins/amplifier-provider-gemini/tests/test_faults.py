@@ -72,7 +72,14 @@ DELAY = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.
 
 @pytest.mark.parametrize(
     ("details", "headers", "seconds"),
-    [((), {}, None), ((DELAY,), {}, 34.5), ((DELAY,), {"retry_after": "7"}, 7.0), ((), {"retry_after": "soon"}, None)],
+    [
+        ((), {}, None),
+        ((DELAY,), {}, 34.5),
+        (({**DELAY, "retryDelay": "1.2.3s"},), {}, None),
+        ((DELAY,), {"retry_after": "7"}, 7.0),
+        ((), {"retry_after": "soon"}, None),
+        ((), {"retry_after": "Fri, 31 Dec 99999 23:59:59 GMT"}, None),
+    ],
 )
 async def test_the_pause_that_the_service_asks_for_is_in_the_error(
     serve: Any, details: Any, headers: Any, seconds: Any

@@ -82,7 +82,13 @@ async def test_a_server_that_does_not_run_is_named(serve: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "seconds"), [({}, None), ({"retry_after": "7"}, 7.0), ({"retry_after": "soon"}, None)]
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry_after": "7"}, 7.0),
+        ({"retry_after": "soon"}, None),
+        ({"retry_after": "Fri, 31 Dec 99999 23:59:59 GMT"}, None),
+    ],
 )
 async def test_the_pause_that_the_server_asks_for_is_in_the_error(serve: Any, headers: Any, seconds: Any) -> None:
     service = await serve(wire.fails(503, "server busy", **headers))

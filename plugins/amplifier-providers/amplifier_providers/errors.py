@@ -186,7 +186,10 @@ def find_excess(status: int | None, said: str, too_long: Kind, codes: Iterable[s
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a service asks to wait: of `retry-after-ms`, or of `retry-after`, a number or a date."""
+    """Return the seconds that a service asks to wait: of `retry-after-ms`, or of `retry-after`, a number or a date.
+
+    None stands for neither, also for a date beyond the year 9999.
+    """
     milliseconds, given = headers.get("retry-after-ms"), headers.get("retry-after")
     for text, unit in ((milliseconds, 1000), (given, 1)):
         try:
@@ -195,5 +198,8 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
             continue
         if isfinite(seconds):
             return max(0.0, seconds)
-    date = parsedate_tz(given) if given else None
-    return None if date is None else max(0.0, mktime_tz(date) - time.time())
+    try:
+        date = parsedate_tz(given) if given else None
+        return None if date is None else max(0.0, mktime_tz(date) - time.time())
+    except (ValueError, OverflowError):  # a year that no calendar has
+        return None
