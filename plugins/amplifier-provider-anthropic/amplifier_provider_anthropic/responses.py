@@ -16,6 +16,7 @@ from amplifier_core.message_models import (
     Usage,
 )
 from amplifier_providers.calls import read_input, refuse_input
+from amplifier_providers.streaming import BlockStream, UntilEnd
 
 from .models import compute_cost
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
     from anthropic import AsyncStream
     from anthropic.types import Message, RawMessageStreamEvent
-
-    from amplifier_providers.streaming import BlockStream
 
     from .requests import Call
 
@@ -79,9 +78,9 @@ async def follow(
 
     stream = AsyncMessageStream(cast("AsyncStream[RawMessageStreamEvent]", _Counted(events)), NOT_GIVEN)
     inputs: Inputs = {}
-    tool, is_whole = "", False
+    tool, pieces = "", UntilEnd(stream)
     try:
-        async for event in stream:
+        async for event in pieces:
             if event.type == "content_block_start":
                 on_begin()
                 tool = event.content_block.name if event.content_block.type == "tool_use" else ""
@@ -96,14 +95,14 @@ async def follow(
             elif event.type == "content_block_stop":
                 await blocks.end()
             elif event.type == "message_stop":
-                is_whole = True
+                pieces.is_whole = True
             elif event.type in ("message_start", "message_delta"):
                 blocks.note_usage(lambda: _read_usage(stream.current_message_snapshot))
     except ValueError as error:  # the SDK's own, for the input of a call that is not the beginning of any JSON
         if not tool or isinstance(error, json.JSONDecodeError):
             raise
         raise refuse_input(tool, "".join(inputs.values())) from None
-    if not is_whole:
+    if not pieces.is_whole:
         kind = stream.response.headers.get("content-type", "none")
         hint = "" if "event-stream" in kind else f" (content type {kind}: is base_url right?)"
         raise StreamError(f"the answer ended before it was complete{hint}")

@@ -10,6 +10,7 @@ from uuid import uuid4
 from amplifier_core.llm_errors import ContentFilterError, InvalidToolCallError, StreamError
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, ToolCall, ToolCallBlock, Usage
 from amplifier_providers.calls import take_input
+from amplifier_providers.streaming import BlockStream, UntilEnd
 
 from .content import SIGNATURE
 from .models import compute_cost
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from google.genai import types
-
-    from amplifier_providers.streaming import BlockStream
 
     from .requests import Call
 
@@ -119,13 +118,14 @@ async def follow(
 
     Raises `StreamError` for an answer without an end, `InvalidToolCallError`, and `ContentFilterError`.
     """
-    answer = Answer(blocks)
-    async for piece in pieces:
+    answer, until_end = Answer(blocks), UntilEnd(pieces)
+    async for piece in until_end:
         on_piece()
         try:
             await answer.take(piece)
         finally:  # also of a request that was blocked
             blocks.note_usage(lambda: _read_usage(answer, model))
+        until_end.is_whole = bool(answer.reason)
     if not answer.reason:
         raise StreamError("the answer ended before it was complete")
     if answer.reason in _BROKEN_CALLS:

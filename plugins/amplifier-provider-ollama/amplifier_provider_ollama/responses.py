@@ -9,6 +9,7 @@ from uuid import uuid4
 from amplifier_core.llm_errors import StreamError
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, ToolCall, ToolCallBlock, Usage
 from amplifier_providers.calls import take_input
+from amplifier_providers.streaming import BlockStream, UntilEnd
 
 from .models import compute_cost
 
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from ollama import ChatResponse as Piece
-
-    from amplifier_providers.streaming import BlockStream
 
     from .requests import Call
 
@@ -71,10 +70,11 @@ async def follow(pieces: AsyncIterator[Piece], blocks: BlockStream, on_piece: Ca
 
     Raises `StreamError` for an answer without an end.
     """
-    answer = Answer(blocks)
-    async for piece in pieces:
+    answer, until_end = Answer(blocks), UntilEnd(pieces)
+    async for piece in until_end:
         on_piece()
         await answer.take(piece)
+        until_end.is_whole = answer.last is not None
     if answer.last is None:
         raise StreamError("the answer ended before it was complete")
     return answer

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.llm_errors import StreamError
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, ToolCall, ToolCallBlock, Usage
 from amplifier_providers.calls import read_input, sendable_name
+from amplifier_providers.streaming import BlockStream, UntilEnd
 
 from .content import (
     INSTRUCTING,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from openai.types.chat import ChatCompletionChunk
 
     from amplifier_core import ChatRequest, Message
-    from amplifier_providers.streaming import BlockStream
 
     from .config import Settings
     from .content import Block
@@ -259,10 +259,11 @@ async def follow(
 
     Raises `StreamError` for an answer without an end.
     """
-    answer = Answer(blocks)
-    async for chunk in stream:
+    answer, chunks = Answer(blocks), UntilEnd(stream)
+    async for chunk in chunks:
         on_begin()
         await answer.take(chunk)
+        chunks.is_whole = answer.reason is not None and answer.usage is not None
         if chunk.usage is not None:
             blocks.note_usage(lambda: _read_usage(answer, model))
     if answer.reason is None and not answer.is_counted:

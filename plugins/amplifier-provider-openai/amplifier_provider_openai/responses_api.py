@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.llm_errors import StreamError
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, ToolCall, ToolCallBlock, Usage
 from amplifier_providers.calls import read_input, sendable_name
+from amplifier_providers.streaming import BlockStream, UntilEnd
 
 from .content import (
     INSTRUCTING,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from openai.types.responses import Response, ResponseOutputItem, ResponseStreamEvent
 
     from amplifier_core import ChatRequest, Message
-    from amplifier_providers.streaming import BlockStream
 
     from .config import Settings
     from .content import Block
@@ -193,7 +193,8 @@ async def follow(
     """
     items: list[ResponseOutputItem] = []
     whole: Response | None = None
-    async for event in stream:
+    pieces = UntilEnd(stream)
+    async for event in pieces:
         if event.type == "response.output_item.added":
             on_begin()
             name = {"name": event.item.name} if event.item.type == "function_call" else {}
@@ -206,7 +207,7 @@ async def follow(
             items.append(event.item)
             await blocks.end()
         elif event.type in ("response.completed", "response.incomplete"):
-            whole = event.response
+            whole, pieces.is_whole = event.response, True
             blocks.note_usage(partial(_read_usage, whole))
         elif event.type == "response.failed":
             blocks.note_usage(partial(_read_usage, event.response))

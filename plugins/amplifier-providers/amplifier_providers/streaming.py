@@ -1,4 +1,4 @@
-"""Emit the pieces of an answer as they come.
+"""Read the pieces of an answer to its end, and emit them as they come.
 
 For each block of an attempt, in order: `llm:stream_block_start`, a `llm:stream_block_delta` for each piece of text, and
 `llm:stream_block_end`. A failed attempt ends with `llm:stream_aborted`: its blocks are void.
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterable, Callable
 
     from amplifier_core import HookRegistry
     from amplifier_core.message_models import Usage
@@ -22,6 +22,32 @@ START, DELTA, END, ABORTED = (
     "llm:stream_block_end",
     "llm:stream_aborted",
 )
+LAST_WAIT = 1.0
+"""Seconds of silence behind the end of an answer, after which its connection is left."""
+T = TypeVar("T")
+
+
+class UntilEnd(Generic[T]):
+    """The pieces of an answer. Once its reader sets `is_whole`, an error or a silence behind it ends them as well.
+
+    The end of the connection is waited for: it can be used again, then.
+    """
+
+    def __init__(self, pieces: AsyncIterable[T]) -> None:
+        self._pieces = aiter(pieces)
+        self.is_whole = False
+
+    def __aiter__(self) -> UntilEnd[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        if not self.is_whole:
+            return await anext(self._pieces)
+        try:
+            async with asyncio.timeout(LAST_WAIT):
+                return await anext(self._pieces)
+        except Exception:
+            raise StopAsyncIteration from None
 
 
 class BlockStream:

@@ -1,0 +1,84 @@
+"""What holds for the answers of every service, with its own provider and SDK."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from amplifier_core.llm_errors import LLMError, StreamError
+from amplifier_core.message_models import TextBlock
+from amplifier_providers import streaming
+from tests.wire.mounted import Service as Mounted
+from tests.wire.mounted import mounting
+from tests.wire.server import Answer
+from tests.wire.services import SERVICES, Service
+
+CALL = ("c1", "look", {"at": "a.py"})
+
+
+@pytest.fixture(params=SERVICES.values(), ids=SERVICES)
+def service(request: pytest.FixtureRequest) -> Service:
+    found = request.param
+    assert isinstance(found, Service)
+    return found
+
+
+@asynccontextmanager
+async def serving(
+    service: Service, monkeypatch: pytest.MonkeyPatch, *script: Answer, **more: Any
+) -> AsyncIterator[Mounted]:
+    """Serve a script to the provider of a service."""
+    mount = import_module(f"amplifier_provider_{service.provider}").mount
+    async with mounting(monkeypatch, mount, service.provider, **service.config) as serve:
+        yield await serve(*script, **more)
+
+
+def make_ends(whole: Answer) -> dict[str, Answer]:
+    """Return what may stand behind a whole answer."""
+    count = len(whole.pieces)
+    broken = replace(whole, pieces=(*whole.pieces, b'data: {"error": {"message": "gone"}}\n\n'))
+    return {"cut": whole.cut(count), "reset": whole.reset(count), "held": whole.stall(count), "error": broken}
+
+
+@pytest.mark.parametrize("end", ["cut", "reset", "held", "error"])
+async def test_what_comes_behind_the_end_of_an_answer_changes_nothing(
+    service: Service, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "LAST_WAIT", 0.05)
+    whole = service.say(["Good", " day"], [CALL])
+    async with serving(service, monkeypatch, make_ends(whole)[end], whole) as mounted:
+        first, second = await mounted.ask(), await mounted.ask()
+        assert first.content[0] == TextBlock(text="Good day")
+        assert [each.arguments for each in first.tool_calls or ()] == [CALL[2]]
+        assert first.usage is not None
+        assert (first.finish_reason, first.usage) == (second.finish_reason, second.usage)
+        assert mounted.heard("llm:stream_aborted") == []
+
+
+async def test_an_answer_in_chat_completions_is_whole_with_its_reason_and_its_usage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chat = SERVICES["chat"]
+    whole = chat.say(["Good", " day"], [])
+    undone = replace(whole, pieces=whole.pieces[:-1])  # without [DONE]
+    count = len(undone.pieces)
+    async with serving(chat, monkeypatch, undone.cut(count), undone.cut(count - 1)) as mounted:
+        answer = await mounted.ask()
+        assert answer.content == [TextBlock(text="Good day")]
+        assert answer.usage is not None
+        with pytest.raises(StreamError):
+            await mounted.ask()
+
+
+async def test_an_answer_without_its_end_is_none(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = service.say(["Good", " day"], [])
+    missing = 3 if service.name == "chat" else 1  # behind the reason of its end: the usage, and [DONE]
+    async with serving(service, monkeypatch, whole.cut(len(whole.pieces) - missing)) as mounted:
+        with pytest.raises(LLMError):
+            await mounted.ask()
+        assert mounted.heard("llm:stream_aborted")
