@@ -21,6 +21,8 @@ MISTAKES = (
 )
 """Errors about names, bundles, templates and modules, unfinished answers, and tool calls that wait for a person's
 decision."""
+BROKEN_OFF = "broken_off"
+"""The reason of an unfinished answer whose service failed in its midst: the next one may be whole."""
 NO_PROVIDER = "No providers mounted"
 """The words of a session without a provider, in whatever process it ran."""
 
@@ -33,10 +35,9 @@ def is_mistake(error: BaseException | None) -> bool:
     """
     if error is None:
         return False
-    refusal = find_provider_error(error)
+    refusal, causes = find_provider_error(error), (error, error.__cause__)
     return (
-        isinstance(error, MISTAKES)
-        or isinstance(error.__cause__, MISTAKES)
+        any(isinstance(each, MISTAKES) and getattr(each, "finish_reason", "") != BROKEN_OFF for each in causes)
         or NO_PROVIDER in str(error)
         or (refusal is not None and not refusal.retryable)
         or (refusal is None and getattr(error, "is_final", False))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.llm_errors import StreamError
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, ToolCall, ToolCallBlock, Usage
 from amplifier_providers.calls import read_input, sendable_name
+from amplifier_providers.provider import BROKEN_OFF
 from amplifier_providers.streaming import BlockStream, UntilEnd
 
 from .content import (
@@ -282,7 +283,7 @@ def read_answer(answer: Answer, call: Call) -> ChatResponse:
         elif part.kind == "text":
             content.append(TextBlock(text=part.text))
         else:
-            is_cut = reason == "length" and part is answer.parts[-1]
+            is_cut = reason.lower() in ("length", *BROKEN_OFF) and part is answer.parts[-1]
             if (given := read_input(part.text, part.name, is_cut=is_cut)) is not None:
                 content.append(ToolCallBlock(id=part.call_id, name=part.name, input=given))
     calls = [ToolCall(id=each.id, name=each.name, arguments=each.input) for each in content if each.type == "tool_call"]

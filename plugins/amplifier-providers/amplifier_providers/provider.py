@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from uuid import uuid4
 
 from amplifier_core.events import LLM_REQUEST, LLM_RESPONSE, PROVIDER_RETRY
-from amplifier_core.llm_errors import AuthenticationError, ConfigurationError, LLMError, LLMTimeoutError
+from amplifier_core.llm_errors import (
+    AuthenticationError,
+    ConfigurationError,
+    LLMError,
+    LLMTimeoutError,
+    ProviderUnavailableError,
+)
 from amplifier_core.utils.retry import RetryConfig, retry_with_backoff
 
 from .call_ids import with_own_ids, with_single_ids
@@ -33,6 +39,11 @@ if TYPE_CHECKING:
 
 Client = TypeVar("Client")
 T = TypeVar("T")
+BROKEN_OFF = (
+    *("error", "failed", "abort", "aborted", "cancelled", "canceled", "timeout"),
+    *("network_error", "insufficient_system_resource"),  # GLM, DeepSeek
+)
+"""The reasons, in small letters, that a service gives for the end of an answer when it fails itself."""
 
 
 class SDKProvider(ABC, Generic[Client]):
@@ -172,6 +183,9 @@ class SDKProvider(ABC, Generic[Client]):
             try:
                 response = await self.ask(lambda client: self.stream(client, latest, blocks), translator)
                 blocks.usage = response.usage
+                if (reason := response.finish_reason or "").lower() in BROKEN_OFF:
+                    problem = f"the service broke the answer off ({reason})"
+                    raise translator.make(ProviderUnavailableError, problem, "Try again.")
                 return response
             except LLMError as error:
                 await blocks.abort(error)

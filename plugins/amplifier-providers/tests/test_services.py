@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,9 +11,12 @@ from typing import Any
 
 import pytest
 
-from amplifier_core.llm_errors import LLMError, StreamError
+from amplifier_core.llm_errors import LLMError, ProviderUnavailableError, StreamError
 from amplifier_core.message_models import TextBlock
+from amplifier_foundation.background.outages import is_of_service
 from amplifier_providers import streaming
+from amplifier_providers.provider import BROKEN_OFF
+from tests.wire import openai as wire
 from tests.wire.mounted import Service as Mounted
 from tests.wire.mounted import mounting
 from tests.wire.server import Answer
@@ -82,3 +86,33 @@ async def test_an_answer_without_its_end_is_none(service: Service, monkeypatch: 
         with pytest.raises(LLMError):
             await mounted.ask()
         assert mounted.heard("llm:stream_aborted")
+
+
+def break_off(reason: str, *parts: Any) -> Answer:
+    """Return an answer in Chat Completions that ends with a word of its service alone."""
+    whole = wire.says(*parts, api="chat", stop="length")
+    return replace(whole, pieces=tuple(each.replace(b'"length"', json.dumps(reason).encode()) for each in whole.pieces))
+
+
+@pytest.mark.parametrize("reason", BROKEN_OFF)
+async def test_an_answer_that_its_service_broke_off_is_asked_for_again(
+    reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat = SERVICES["chat"]
+    broken = break_off(reason, "half of an ans", wire.raw_call("c1", "look", '{"at": "a'))
+    async with serving(chat, monkeypatch, broken, chat.say(["Good day"], []), max_retries=1) as mounted:
+        answer = await mounted.ask()
+        assert answer.content == [TextBlock(text="Good day")]
+        [retry] = mounted.heard("provider:retry")
+        assert retry["error_message"] == f"the service broke the answer off ({reason})"
+        assert len(mounted.heard("llm:stream_aborted")) == 1
+        [told] = mounted.heard("llm:response")
+        assert told["usage"]["requests"] == 2
+
+
+async def test_a_service_that_breaks_off_every_answer_is_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = break_off("insufficient_system_resource", "half of an ans")
+    async with serving(SERVICES["chat"], monkeypatch, broken) as mounted:
+        with pytest.raises(ProviderUnavailableError) as caught:
+            await mounted.ask()
+        assert is_of_service(caught.value)

@@ -324,6 +324,14 @@ async def test_an_unfinished_answer_is_dead_at_once_with_its_reason(
     assert (record.status, record.error) == ("failed", dead.reason)
 
 
+async def test_an_answer_that_its_service_broke_off_is_asked_for_again(open_bench: OpenBench, flaky: Any) -> None:
+    async with open_bench(providers=flaky({"finish_reason": "unload"}, "whole")) as bench:
+        await bench.start()
+        bench.trigger.feed(1)
+        await bench.until("completed", step=1)
+        assert await bench.states() == ["done"]
+
+
 ASKING = [{"when": when, "call": {"tool": "glob"}} for when in ({"user": "."}, {"tool": "glob"})]
 DENYING = """
 from amplifier_core.models import HookResult
