@@ -46,7 +46,7 @@ Inputs = dict[int, str]
 
 
 class _Counted:
-    """The events of an answer, with a usage for the SDK to add up where a gateway tells none."""
+    """The events of an answer as the SDK can add them up: with a usage, and an input that UTF-8 holds."""
 
     def __init__(self, events: AsyncStream[RawMessageStreamEvent]) -> None:
         self._events = events
@@ -63,6 +63,9 @@ class _Counted:
                 event.message.usage = ServiceUsage.construct(input_tokens=None, output_tokens=None)
             elif event.type == "message_delta" and getattr(event, "usage", None) is None:
                 event.usage = MessageDeltaUsage.construct(output_tokens=None)
+            elif event.type == "content_block_delta" and event.delta.type == "input_json_delta":
+                # The SDK writes UTF-8, which holds no half of a surrogate pair: JSON does, as `\ud83d`.
+                event.delta.partial_json = event.delta.partial_json.encode(errors="backslashreplace").decode()
             yield event
 
 

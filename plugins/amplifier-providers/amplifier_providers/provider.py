@@ -186,7 +186,7 @@ class SDKProvider(ABC, Generic[Client]):
                 if (reason := response.finish_reason or "").lower() in BROKEN_OFF:
                     problem = f"the service broke the answer off ({reason})"
                     raise translator.make(ProviderUnavailableError, problem, "Try again.")
-                return response
+                return well_formed(response)
             except LLMError as error:
                 await blocks.abort(error)
                 if not (with_thinking and self.refuses_thinking(latest, error)):

@@ -10,6 +10,8 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from .texts import well_formed
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable
 
@@ -58,6 +60,8 @@ class BlockStream:
         self._place: dict[str, Any] = {"request_id": request_id, "block_index": -1}
         self._sequence = 0
         self._is_shown = False
+        self._half = ""
+        """The first half of a surrogate pair at the end of the last piece."""
         self.usage: Usage | None = None
         """What the running attempt has used, as far as the service has told it: it is paid, however it ends."""
         task = asyncio.current_task()
@@ -81,14 +85,17 @@ class BlockStream:
             return
         index = self._place["block_index"] + 1
         self._place = {**self._place, "block_index": index, "block_type": kind}
-        self._sequence = 0
+        self._sequence, self._half = 0, ""
         await self._emit(START, {**self._place, **more})
 
     async def delta(self, text: str) -> None:
-        """Pass on a piece of the block's text; an empty one is none."""
+        """Pass on a piece of the block's text; an empty one is none, and a half of a character waits for the other."""
+        text, self._half = self._half + text, ""
+        if "\ud800" <= text[-1:] <= "\udbff":
+            text, self._half = text[:-1], text[-1]
         if text and self._is_shown:
             sequence, self._sequence = self._sequence, self._sequence + 1
-            await self._emit(DELTA, {**self._place, "sequence": sequence, "text": text})
+            await self._emit(DELTA, {**self._place, "sequence": sequence, "text": well_formed(text)})
 
     async def end(self) -> None:
         """End the block."""

@@ -1,4 +1,4 @@
-"""Make all texts of a request such as UTF-8 can hold."""
+"""Make all texts of a request or of an answer such as UTF-8 can hold."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def well_formed(value: T) -> T:
-    """Return a request, or a part of it; a copy with U+FFFD in place of each half of a surrogate pair, if it has some.
+    """Return a request, an answer or a part of one; a copy with U+FFFD for each half of a surrogate pair, if any.
 
     The name of a file, a piped text or an answer of a model may have them. A pair in two halves becomes its character.
     """

@@ -16,6 +16,7 @@ from amplifier_core.message_models import TextBlock
 from amplifier_foundation.background.outages import is_of_service
 from amplifier_providers import streaming
 from amplifier_providers.provider import BROKEN_OFF
+from tests.wire import anthropic
 from tests.wire import openai as wire
 from tests.wire.mounted import Service as Mounted
 from tests.wire.mounted import mounting
@@ -116,3 +117,33 @@ async def test_a_service_that_breaks_off_every_answer_is_out(monkeypatch: pytest
         with pytest.raises(ProviderUnavailableError) as caught:
             await mounted.ask()
         assert is_of_service(caught.value)
+
+
+def halve(answer: Answer) -> Answer:
+    """Return an answer with the halves of a surrogate pair in place of `<1>` and `<2>`."""
+    pieces = (each.replace(b"<1>", b"\\ud83d").replace(b"<2>", b"\\ude00") for each in answer.pieces)
+    return replace(answer, pieces=tuple(pieces))
+
+
+async def test_a_character_in_two_pieces_is_one(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = halve(service.say(["smile <1>", "<2> done", " <1>"], []))
+    async with serving(service, monkeypatch, said) as mounted:
+        answer = await mounted.ask()
+        assert [block.text for block in answer.content if block.type == "text"] == ["smile \U0001f600 done \ufffd"]
+        deltas = [each["text"] for each in mounted.heard("llm:stream_block_delta")]
+        assert "".join(deltas) == "smile \U0001f600 done "
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("anthropic", anthropic.says(anthropic.raw_call("c1", "look", '{"at": "<1><2>123456"}'))),
+        ("chat", wire.says(wire.raw_call("c1", "look", '{"at": "<1><2>123456"}'), api="chat")),
+    ],
+)
+async def test_a_character_in_two_pieces_of_an_input_is_one(
+    name: str, said: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(SERVICES[name], monkeypatch, halve(said)) as mounted:
+        [call] = (await mounted.ask()).tool_calls or ()
+        assert call.arguments == {"at": "\U0001f600123456"}
