@@ -59,14 +59,19 @@ class _Counted:
         from anthropic.types import Usage as ServiceUsage
 
         async for event in self._events:
-            if event.type == "message_start" and getattr(event.message, "usage", None) is None:
+            if event.type == "message_start" and not _has_counts(getattr(event.message, "usage", None)):
                 event.message.usage = ServiceUsage.construct(input_tokens=None, output_tokens=None)
-            elif event.type == "message_delta" and getattr(event, "usage", None) is None:
+            elif event.type == "message_delta" and not _has_counts(getattr(event, "usage", None)):
                 event.usage = MessageDeltaUsage.construct(output_tokens=None)
             elif event.type == "content_block_delta" and event.delta.type == "input_json_delta":
                 # The SDK writes UTF-8, which holds no half of a surrogate pair: JSON does, as `\ud83d`.
                 event.delta.partial_json = event.delta.partial_json.encode(errors="backslashreplace").decode()
             yield event
+
+
+def _has_counts(usage: Any) -> bool:
+    names = ("input_tokens", "output_tokens")
+    return hasattr(usage, names[1]) and all(isinstance(getattr(usage, name), int | None) for name in names)
 
 
 async def follow(
@@ -100,7 +105,7 @@ async def follow(
             elif event.type == "message_stop":
                 pieces.is_whole = True
             elif event.type in ("message_start", "message_delta"):
-                blocks.note_usage(lambda: _read_usage(stream.current_message_snapshot))
+                blocks.note_usage(lambda: read_usage(stream.current_message_snapshot))
     except ValueError as error:  # the SDK's own, for the input of a call that is not the beginning of any JSON
         if not tool or isinstance(error, json.JSONDecodeError):
             raise
@@ -139,14 +144,13 @@ def read_answer(message: Message, inputs: Inputs, call: Call) -> ChatResponse:
     return ChatResponse(
         content=content,
         tool_calls=calls or None,
-        usage=_read_usage(message),
         degradation=call.degradation,
         finish_reason=reason,
         metadata=metadata,
     )
 
 
-def _read_usage(message: Message) -> Usage | None:
+def read_usage(message: Message) -> Usage | None:
     """Return the tokens, None if a gateway tells none; cached ones are among those of the input, and counted apart."""
     usage = message.usage
     if getattr(usage, "input_tokens", None) is None or getattr(usage, "output_tokens", None) is None:

@@ -88,6 +88,23 @@ class Answer:
         if self.parts:
             await self._blocks.end()
 
+    def read_usage(self, model: str) -> Usage | None:
+        """Return the tokens; cached ones are among those of the input, and counted apart, too."""
+        told = self.usage
+        if told is None or (told.prompt_token_count is None and told.candidates_token_count is None):
+            return None
+        given = (told.prompt_token_count or 0) + (told.tool_use_prompt_token_count or 0)
+        written = (told.candidates_token_count or 0) + (told.thoughts_token_count or 0)
+        usage = Usage(
+            input_tokens=given,
+            output_tokens=written,
+            total_tokens=given + written,
+            reasoning_tokens=told.thoughts_token_count,
+            cache_read_tokens=told.cached_content_token_count,
+        )
+        usage.cost_usd = compute_cost(model, usage)
+        return usage
+
     async def _take_part(self, part: types.Part) -> None:
         signature = b64encode(part.thought_signature).decode() if part.thought_signature else ""
         call = part.function_call
@@ -124,7 +141,7 @@ async def follow(
         try:
             await answer.take(piece)
         finally:  # also of a request that was blocked
-            blocks.note_usage(lambda: _read_usage(answer, model))
+            blocks.note_usage(lambda: answer.read_usage(model))
         until_end.is_whole = bool(answer.reason)
     if not answer.reason:
         raise StreamError("the answer ended before it was complete")
@@ -142,26 +159,7 @@ def read_answer(answer: Answer, call: Call) -> ChatResponse:
     return ChatResponse(
         content=content,
         tool_calls=calls or None,
-        usage=_read_usage(answer, call.model),
         degradation=call.degradation,
         finish_reason="tool_calls" if calls and reason == "stop" else reason,
         metadata={"model": answer.model or call.model, "message_id": answer.id},
     )
-
-
-def _read_usage(answer: Answer, model: str) -> Usage | None:
-    """Return the tokens; cached ones are among those of the input, and counted apart, too."""
-    told = answer.usage
-    if told is None:
-        return None
-    given = (told.prompt_token_count or 0) + (told.tool_use_prompt_token_count or 0)
-    written = (told.candidates_token_count or 0) + (told.thoughts_token_count or 0)
-    usage = Usage(
-        input_tokens=given,
-        output_tokens=written,
-        total_tokens=given + written,
-        reasoning_tokens=told.thoughts_token_count,
-        cache_read_tokens=told.cached_content_token_count,
-    )
-    usage.cost_usd = compute_cost(model, usage)
-    return usage

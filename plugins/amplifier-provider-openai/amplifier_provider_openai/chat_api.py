@@ -230,6 +230,23 @@ class Answer:
         if self.parts:
             await self._blocks.end()
 
+    def read_usage(self, model: str) -> Usage | None:
+        """Return the tokens; cached ones are among those of the input, and counted apart, too."""
+        told = self.usage
+        if told is None:
+            return None
+        given, written = told.prompt_tokens_details, told.completion_tokens_details
+        usage = Usage(
+            input_tokens=told.prompt_tokens,
+            output_tokens=told.completion_tokens,
+            total_tokens=told.total_tokens or told.prompt_tokens + told.completion_tokens,
+            reasoning_tokens=written.reasoning_tokens if written else None,
+            cache_read_tokens=given.cached_tokens if given else None,
+            cache_write_tokens=given.cache_write_tokens if given else None,
+        )
+        usage.cost_usd = compute_cost(self.model or model, usage)
+        return usage
+
     async def _say(self, kind: str, text: str | None) -> None:
         if text:
             if not self.parts or self.parts[-1].kind != kind:
@@ -266,7 +283,7 @@ async def follow(
         await answer.take(chunk)
         chunks.is_whole = answer.reason is not None and answer.usage is not None
         if chunk.usage is not None:
-            blocks.note_usage(lambda: _read_usage(answer, model))
+            blocks.note_usage(lambda: answer.read_usage(model))
     if answer.reason is None and not answer.is_counted:
         raise StreamError("the answer ended before it was complete")
     await answer.end()
@@ -294,26 +311,7 @@ def read_answer(answer: Answer, call: Call) -> ChatResponse:
     return ChatResponse(
         content=content,
         tool_calls=calls or None,
-        usage=_read_usage(answer, call.model),
         degradation=call.degradation,
         finish_reason=reason,
         metadata={"model": answer.model or call.model, "message_id": answer.id},
     )
-
-
-def _read_usage(answer: Answer, model: str) -> Usage | None:
-    """Return the tokens; cached ones are among those of the input, and counted apart, too."""
-    told = answer.usage
-    if told is None:
-        return None
-    given, written = told.prompt_tokens_details, told.completion_tokens_details
-    usage = Usage(
-        input_tokens=told.prompt_tokens,
-        output_tokens=told.completion_tokens,
-        total_tokens=told.total_tokens,
-        reasoning_tokens=written.reasoning_tokens if written else None,
-        cache_read_tokens=given.cached_tokens if given else None,
-        cache_write_tokens=given.cache_write_tokens if given else None,
-    )
-    usage.cost_usd = compute_cost(answer.model or model, usage)
-    return usage

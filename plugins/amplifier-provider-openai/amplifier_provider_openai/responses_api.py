@@ -247,7 +247,6 @@ def read_answer(whole: Response, items: list[ResponseOutputItem], call: Call) ->
     return ChatResponse(
         content=content,
         tool_calls=calls or None,
-        usage=_read_usage(whole),
         degradation=call.degradation,
         finish_reason="tool_calls" if calls and reason == "stop" else reason,
         metadata={"model": whole.model, "message_id": whole.id},
@@ -265,7 +264,7 @@ def _read_usage(whole: Response) -> Usage | None:
     usage = Usage(
         input_tokens=told.input_tokens,
         output_tokens=told.output_tokens,
-        total_tokens=told.total_tokens,
+        total_tokens=told.total_tokens or told.input_tokens + told.output_tokens,
         reasoning_tokens=getattr(told.output_tokens_details, "reasoning_tokens", None),
         cache_read_tokens=getattr(details, "cached_tokens", None),
         cache_write_tokens=written,

@@ -182,7 +182,7 @@ class SDKProvider(ABC, Generic[Client]):
             blocks.usage = None
             try:
                 response = await self.ask(lambda client: self.stream(client, latest, blocks), translator)
-                blocks.usage = response.usage
+                blocks.usage = response.usage = response.usage or blocks.usage
                 if (reason := response.finish_reason or "").lower() in BROKEN_OFF:
                     problem = f"the service broke the answer off ({reason})"
                     raise translator.make(ProviderUnavailableError, problem, "Try again.")

@@ -63,7 +63,10 @@ class BlockStream:
         self._half = ""
         """The first half of a surrogate pair at the end of the last piece."""
         self.usage: Usage | None = None
-        """What the running attempt has used, as far as the service has told it: it is paid, however it ends."""
+        """What the running attempt has used, as far as the service has told it: it is paid, however it ends.
+
+        It is the usage of the response, too, unless that has one.
+        """
         task = asyncio.current_task()
         self._task = task
         self._cancelling = task.cancelling() if task else 0
@@ -74,8 +77,9 @@ class BlockStream:
         return int(self._place["block_index"]) >= 0
 
     def note_usage(self, read: Callable[[], Usage | None]) -> None:
-        """Keep what the running attempt has used so far; before its end, a service may leave out some of it."""
-        with suppress(AttributeError, TypeError, ValueError):
+        """Keep what the running attempt has used so far; None stands for what is told in other values than counts."""
+        self.usage = None
+        with suppress(AttributeError, TypeError, ValueError, ArithmeticError):
             self.usage = read()
 
     async def start(self, kind: str | None, **more: str) -> None:

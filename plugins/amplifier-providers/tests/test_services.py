@@ -147,3 +147,58 @@ async def test_a_character_in_two_pieces_of_an_input_is_one(
     async with serving(SERVICES[name], monkeypatch, halve(said)) as mounted:
         [call] = (await mounted.ask()).tool_calls or ()
         assert call.arguments == {"at": "\U0001f600123456"}
+
+
+ODD_USAGES: dict[str, tuple[str, list[Any]]] = {
+    "anthropic": ("usage", [5, {"input_tokens": 10, "output_tokens": 5.5}, {"output_tokens": "5"}]),
+    "responses": (
+        "usage",
+        [{}, {"input_tokens": None, "output_tokens": 5}, {"input_tokens": 10, "output_tokens": 5.5}],
+    ),
+    "chat": ("usage", [5, {}, {"prompt_tokens": None, "completion_tokens": 5}, {"prompt_tokens": 1.5}]),
+    "gemini": ("usageMetadata", [{}]),
+}
+
+
+def count(answer: Answer, key: str, usage: Any) -> Answer:
+    """Return an answer with another usage in place of its own."""
+
+    def change(data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        return {name: usage if name == key and value else change(value) for name, value in data.items()}
+
+    lines = [line for piece in answer.pieces for line in piece.decode().splitlines(keepends=True)]
+    changed = [
+        f"data: {json.dumps(change(json.loads(line[6:])))}\n" if line.startswith("data: {") else line for line in lines
+    ]
+    return replace(answer, pieces=tuple(line.encode() for line in changed))
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "usage"), [(name, key, usage) for name, (key, odd) in ODD_USAGES.items() for usage in odd]
+)
+async def test_an_answer_counts_whose_usage_is_none(
+    name: str, key: str, usage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = count(SERVICES[name].say(["Good day"], []), key, usage)
+    async with serving(SERVICES[name], monkeypatch, said) as mounted:
+        answer = await mounted.ask()
+        assert (answer.content, answer.usage) == ([TextBlock(text="Good day")], None)
+        [told] = mounted.heard("llm:response")
+        assert (told["status"], told["usage"]) == ("ok", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "usage"),
+    [
+        ("responses", {"input_tokens": 10, "output_tokens": 5}),
+        ("chat", {"prompt_tokens": 10, "completion_tokens": 5}),
+    ],
+)
+async def test_tokens_without_their_sum_are_added_up(name: str, usage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = count(SERVICES[name].say(["Good day"], []), "usage", usage)
+    async with serving(SERVICES[name], monkeypatch, said) as mounted:
+        counted = (await mounted.ask()).usage
+        assert counted is not None
+        assert counted.total_tokens == 15
