@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
 
 from amplifier_core.models import ConfigField, ProviderInfo
+from amplifier_providers.lines import divide_json_lines
 from amplifier_providers.provider import SDKProvider
 from amplifier_providers.redirects import refuse_redirect
 from amplifier_providers.tls import make_transport
@@ -164,7 +165,7 @@ def _build_client(address: str, key: str | None, connect_timeout: float) -> Asyn
         ),
         timeout=httpx.Timeout(None, connect=connect_timeout),
         auth=authorize,
-        event_hooks={"response": [refuse_redirect, _refuse_errors]},
+        event_hooks={"response": [refuse_redirect, _refuse_errors, divide_json_lines]},
     )
 
 

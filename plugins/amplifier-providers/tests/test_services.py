@@ -202,3 +202,41 @@ async def test_tokens_without_their_sum_are_added_up(name: str, usage: Any, monk
         counted = (await mounted.ask()).usage
         assert counted is not None
         assert counted.total_tokens == 15
+
+
+BREAKS = "a\u0085b\u2028c\u2029d\u000be\u000cf\u001cg\u001dh\u001ei"
+"""Characters at which `str.splitlines` breaks; JSON may have some of them as they are."""
+
+
+def write_as_utf8(line: str) -> str:
+    """Return a line with all characters of its JSON as they are."""
+    start = line.find("{")
+    return line if start < 0 else line[:start] + json.dumps(json.loads(line[start:]), ensure_ascii=False)
+
+
+async def test_a_text_may_have_any_character(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = service.say([BREAKS], [])
+    pieces = ("\n".join(map(write_as_utf8, each.decode().split("\n"))).encode() for each in said.pieces)
+    async with serving(service, monkeypatch, replace(said, pieces=tuple(pieces)).slowly(7)) as mounted:
+        assert (await mounted.ask()).content == [TextBlock(text=BREAKS)]
+
+
+@pytest.mark.parametrize("between", [": ping\n\n", ": ping\n", "id: 1\n", "retry: 10\n\n", "\n", "\r\n"])
+async def test_what_is_no_piece_of_an_answer_is_passed_over(
+    service: Service, between: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = service.say(["Good", " day"], [CALL])
+    noise = between.encode() if service.name != "ollama" else b"\n"
+    async with serving(
+        service, monkeypatch, replace(said, pieces=tuple(noise + each for each in said.pieces))
+    ) as mounted:
+        answer = await mounted.ask()
+        assert answer.content[0] == TextBlock(text="Good day")
+        assert [each.arguments for each in answer.tool_calls or ()] == [CALL[2]]
+
+
+async def test_data_needs_no_blank_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = SERVICES["gemini"].say(["Good day"], [])
+    close = replace(said, pieces=tuple(each.replace(b"data: ", b"data:") for each in said.pieces))
+    async with serving(SERVICES["gemini"], monkeypatch, close) as mounted:
+        assert (await mounted.ask()).content == [TextBlock(text="Good day")]
