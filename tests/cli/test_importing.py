@@ -154,6 +154,36 @@ def said_in(line: str) -> dict[str, Any]:
     return {key: value for key, value in message.items() if key != "metadata"}
 
 
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        pytest.param(lambda lines: lines, "", id="whole"),
+        pytest.param(
+            lambda lines: lines[:3], "10 messages are announced, 2 are there: the export is not whole", id="cut"
+        ),
+        pytest.param(
+            lambda lines: lines[:4] + lines[5:], "10 messages are announced, 9 are there", id="a line too few"
+        ),
+        pytest.param(lambda lines: lines[:4] + lines[3:], "line 5 has the message m3 again", id="a line twice"),
+        pytest.param(
+            lambda lines: [*lines[:-1], '{"id": "m10", "message": "x"}'], "line 11 has no message", id="no message"
+        ),
+    ],
+)
+def test_an_export_that_is_not_whole_is_told(
+    told: Told, person: Path, project: Path, monkeypatch: pytest.MonkeyPatch, lines: Any, problem: str
+) -> None:
+    keep_sessions(person, project)
+    told("session", "import", CLAUDE_ID)
+    whole = told("session", "export", CLAUDE_ID)[1].splitlines()
+    Path("export.jsonl").write_text("".join(f"{line}\n" for line in lines(whole)), encoding="utf-8")
+    monkeypatch.setenv("AMPLIFIER_HOME", str(project / "another"))
+    _, out, err = told("session", "import", "export.jsonl", "--own")
+    assert "imported" in out
+    assert problem in out + err
+    assert bool(problem) == ("announced" in out + err or "line " in out + err)
+
+
 def test_an_export_for_people_names_what_can_be_imported(told: Told, person: Path, project: Path) -> None:
     keep_sessions(person, project)
     told("session", "import", CLAUDE_ID)

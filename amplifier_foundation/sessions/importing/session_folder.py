@@ -109,11 +109,24 @@ def read_metadata(folder: Path, notes: Notes) -> dict[str, Any]:
 
 
 def _read_messages(file: JsonLines, notes: Notes, *, is_export: bool) -> Iterator[dict[str, Any]]:
+    """Yield the messages; of an export, its record says their number, and each has an id of its own."""
+    announced, seen = 0, set[str]()
     for line in file.read_all(notes):
+        message = line.data.get("message")
         if not is_export:
             yield line.data
-        elif isinstance(message := line.data.get("message"), dict):
+        elif isinstance(record := line.data.get("session"), dict):
+            announced = record.get("message_count", 0)
+        elif not isinstance(message, dict):
+            notes.add_problem(f"line {line.number} has no message and is left out")
+        else:
+            own = str(line.data.get("id", line.number))
+            if own in seen:
+                notes.add_problem(f"line {line.number} has the message {own} again")
+            seen.add(own)
             yield message
+    if isinstance(announced, int) and len(seen) < announced:
+        notes.add_problem(f"{announced} messages are announced, {len(seen)} are there: the export is not whole")
 
 
 def _read_entries(messages: Iterable[dict[str, Any]], notes: Notes) -> Iterator[Entry]:
