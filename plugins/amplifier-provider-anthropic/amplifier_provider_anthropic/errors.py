@@ -94,7 +94,8 @@ class Translator(BaseTranslator):
 
     def _translate_status(self, error: Any) -> LLMError:
         status = error.status_code if error.status_code >= 400 else _STATUS_OF.get(error.type or "", 500)
-        said = error.api_message or (error.message if isinstance(error.body, str) else "")
+        told = error.body.get("error") if isinstance(error.body, dict) else error.message
+        said = error.api_message or (told if isinstance(told, str) and error.body else "")
         kind = _BY_STATUS.get(status) or (_BUSY if status >= 500 else _BY_STATUS[400])
         if status == 400:
             kind = next((found for words, found in _BY_WORDS.items() if words in said.lower()), kind)

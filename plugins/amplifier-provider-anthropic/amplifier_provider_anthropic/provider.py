@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.models import ConfigField, ProviderInfo
 from amplifier_providers.call_ids import plain_id
+from amplifier_providers.hidden import reveal_error
 from amplifier_providers.provider import SDKProvider
 from amplifier_providers.redirects import refuse_redirect
 from amplifier_providers.silence import hear_bytes
@@ -125,6 +126,8 @@ def _build_client(key: str, address: str | None, idle_timeout: float, connect_ti
 
     timeout = anthropic.Timeout(idle_timeout, connect=connect_timeout)
     http = anthropic.DefaultAsyncHttpxClient(
-        **make_transport("httpx2"), timeout=timeout, event_hooks={"response": [refuse_redirect, hear_bytes]}
+        **make_transport("httpx2"),
+        timeout=timeout,
+        event_hooks={"response": [refuse_redirect, reveal_error, hear_bytes]},
     )
     return anthropic.AsyncAnthropic(api_key=key, base_url=address, max_retries=0, timeout=timeout, http_client=http)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from warnings import filterwarnings
 
 from amplifier_core.models import ConfigField, ProviderInfo
+from amplifier_providers.hidden import reveal_error
 from amplifier_providers.lines import keep_data
 from amplifier_providers.provider import SDKProvider
 from amplifier_providers.redirects import refuse_redirect
@@ -165,7 +166,7 @@ def _build_client(key: str, address: str | None, connect_timeout: float) -> Open
     context = way["verify"]
     hooks: dict[str, list[Callable[..., Any]]] = {
         "request": [limit],
-        "response": [refuse_redirect, _take_response, keep_data],
+        "response": [refuse_redirect, reveal_error, _take_response, keep_data],
     }
     http = httpx.AsyncClient(**way, follow_redirects=True, event_hooks=hooks)
     shared = {"verify": context, "ssl": context}

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
 
 from amplifier_core.models import ConfigField, ProviderInfo
+from amplifier_providers.hidden import reveal_error
 from amplifier_providers.lines import divide_json_lines
 from amplifier_providers.provider import SDKProvider
 from amplifier_providers.redirects import refuse_redirect
@@ -165,13 +166,13 @@ def _build_client(address: str, key: str | None, connect_timeout: float) -> Asyn
         ),
         timeout=httpx.Timeout(None, connect=connect_timeout),
         auth=authorize,
-        event_hooks={"response": [refuse_redirect, _refuse_errors, divide_json_lines]},
+        event_hooks={"response": [refuse_redirect, reveal_error, _refuse_errors, divide_json_lines]},
     )
 
 
 async def _refuse_errors(response: httpx.Response) -> None:
     """Raise `Refusal` for the status of an error: the SDK's own error has no headers, and breaks on some bodies."""
-    if response.status_code < 400:
+    if response.status_code < 300 or response.has_redirect_location:
         return
     await response.aread()
     try:
@@ -179,4 +180,5 @@ async def _refuse_errors(response: httpx.Response) -> None:
     except ValueError:
         body = response.text
     said = body.get("error", body) if isinstance(body, dict) else body
+    said = said.get("message", said) if isinstance(said, dict) else said
     raise Refusal(response.status_code, said if isinstance(said, str) else str(said), response.headers)

@@ -6,7 +6,7 @@ No secret is in them: the API key, other keys and tokens, and a password in an a
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from amplifier_core.llm_errors import (
     AccessDeniedError,
@@ -23,14 +23,17 @@ from amplifier_core.llm_errors import (
     RateLimitError,
     StreamError,
 )
-from amplifier_providers.errors import BaseTranslator, Kind, find_excess, name_cause, read_retry_after
+from amplifier_providers.errors import (
+    STATUS_OF,
+    BaseTranslator,
+    Kind,
+    find_excess,
+    find_part,
+    name_cause,
+    read_retry_after,
+)
 
 from .config import KEY_VARIABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-T = TypeVar("T")
 
 _KEY = Kind(AuthenticationError, f"Check the API key ({KEY_VARIABLE}, or api_key in the provider's config).")
 _QUOTA = Kind(QuotaExceededError, "Add credit or raise the limit in the billing settings of the service.")
@@ -61,20 +64,6 @@ _BY_WORD = {
     "content_filter|content_policy|bio_policy|misalignment_policy|moderation": (400, _FILTER),
 }
 """The parts of a code or a type that tell more than the status, with the status of an error within a stream."""
-_STATUS_OF = {
-    "overload": 529,
-    "time_?out": 504,
-    "rate_?limit|too_many_requests": 429,
-    "authentication|api_key|deactivated": 401,
-    "permission|denied": 403,
-    "^not_found|model_not_found": 404,
-    "server_error|internal|upstream": 500,
-    "invalid|bad_?request|unsupported|image|residency|policy|parameter": 400,
-}
-"""The status of an error within a stream, which began with 200, by a part of its code or its type: the first counts.
-
-No other word says that the request was wrong: the service has a problem, and another attempt may be answered.
-"""
 
 
 def classify(codes: tuple[Any, ...], said: str, status: int | None = None) -> tuple[int, Kind]:
@@ -83,18 +72,14 @@ def classify(codes: tuple[Any, ...], said: str, status: int | None = None) -> tu
     Gateways tell the status of the service behind them as the code of an error within a stream.
     """
     names = [str(code).lower() for code in codes if code]
-    told = _find(_BY_WORD, names)
+    told = find_part(_BY_WORD, names)
     if status is None:
         number = next((int(name) for name in names if re.fullmatch("[45][0-9]{2}", name)), None)
-        status = number or (told[0] if told else _find(_STATUS_OF, names))
+        status = number or (told[0] if told else find_part(STATUS_OF, names))
     if told is None and (excess := find_excess(status, said, _LONG, names)):
         told = (400, excess)
     status = status or (told[0] if told else 500)
     return status, told[1] if told else _BY_STATUS.get(status) or (_BUSY if status >= 500 else _BY_STATUS[400])
-
-
-def _find(table: Mapping[str, T], names: list[str]) -> T | None:
-    return next((found for part, found in table.items() if any(re.search(part, name) for name in names)), None)
 
 
 class Refusal(Exception):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.models import ConfigField, ProviderInfo
 from amplifier_providers.call_ids import plain_id
+from amplifier_providers.hidden import reveal_error
 from amplifier_providers.lines import keep_data
 from amplifier_providers.provider import SDKProvider
 from amplifier_providers.redirects import refuse_redirect
@@ -154,7 +155,10 @@ def _build_client(
     http = openai.DefaultAsyncHttpxClient(
         **make_transport("httpx2"),
         timeout=timeout,
-        event_hooks={"request": [] if key else [_leave_out_key], "response": [refuse_redirect, hear_bytes, keep_data]},
+        event_hooks={
+            "request": [] if key else [_leave_out_key],
+            "response": [refuse_redirect, reveal_error, hear_bytes, keep_data],
+        },
     )
     return openai.AsyncOpenAI(api_key=key or NO_KEY, base_url=address, max_retries=0, timeout=timeout, http_client=http)
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from email.utils import mktime_tz, parsedate_tz
 from math import isfinite
 from traceback import walk_tb
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from amplifier_core.llm_errors import (
     ContextLengthError,
@@ -40,6 +40,7 @@ except ModuleNotFoundError:  # the published kernel has no redactor of texts
         return _FORMS.sub(r"\1\2[REDACTED]", text)
 
 
+T = TypeVar("T")
 LONGEST, LONGEST_REASON = 600, 450
 """Characters of an error, and of the service's words in it; the rest is left out."""
 _SEARCHED = 4_000
@@ -74,6 +75,21 @@ _ANSWER = re.compile(
 """The tokens of the longest answer that a request has asked for, as a refusal tells them."""
 _QUOTATION = re.compile(r"input value=|[\"'](?:input|content|messages|text)\\?[\"']: ?")
 """What a refusal quotes of the request begins here, as pydantic's errors do: its words are not the service's."""
+
+STATUS_OF = {
+    "overload": 529,
+    "time_?out": 504,
+    "rate_?limit|too_many_requests": 429,
+    "authentication|api_key|deactivated": 401,
+    "permission|denied": 403,
+    "^not_found|model_not_found": 404,
+    "server_error|internal|upstream": 500,
+    "invalid|bad_?request|unsupported|image|residency|policy|parameter": 400,
+}
+"""The status of an error within a stream, which began with 200, by a part of its code or its type: the first counts.
+
+No other word says that the request was wrong: the service has a problem, and another attempt may be answered.
+"""
 
 
 class Kind(NamedTuple):
@@ -183,6 +199,11 @@ def find_excess(status: int | None, said: str, too_long: Kind, codes: Iterable[s
         return ANSWER_TOO_LONG
     names = " ".join(codes).lower().replace("_", " ")
     return too_long if _TOO_LONG.search(f"{names} {words}") or _CODES.search(names) else None
+
+
+def find_part(table: Mapping[str, T], names: list[str]) -> T | None:
+    """Return what a table has for the first pattern that any of the names has; None without one."""
+    return next((found for part, found in table.items() if any(re.search(part, name) for name in names)), None)
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:

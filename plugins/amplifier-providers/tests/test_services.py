@@ -20,7 +20,7 @@ from tests.wire import anthropic
 from tests.wire import openai as wire
 from tests.wire.mounted import Service as Mounted
 from tests.wire.mounted import mounting
-from tests.wire.server import Answer
+from tests.wire.server import Answer, json_answer
 from tests.wire.services import SERVICES, Service
 
 CALL = ("c1", "look", {"at": "a.py"})
@@ -240,3 +240,39 @@ async def test_data_needs_no_blank_before_it(monkeypatch: pytest.MonkeyPatch) ->
     close = replace(said, pieces=tuple(each.replace(b"data: ", b"data:") for each in said.pieces))
     async with serving(SERVICES["gemini"], monkeypatch, close) as mounted:
         assert (await mounted.ask()).content == [TextBlock(text="Good day")]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        ({"type": "overloaded_error", "message": "Overloaded"}, 529, "Overloaded"),
+        ({"type": "authentication_error", "message": "Invalid API key"}, 401, "Invalid API key"),
+        ({"code": 429, "message": "slow down"}, 429, "slow down"),
+        ({"code": "429", "message": "slow down"}, 429, "slow down"),
+        ({"message": "boom"}, 500, "boom"),
+    ],
+)
+async def test_an_error_with_the_status_of_a_success_is_that_error(
+    service: Service, error: Any, status: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(service, monkeypatch, json_answer({"error": error})) as mounted:
+        with pytest.raises(LLMError) as caught:
+            await mounted.ask()
+        assert str(caught.value) == f"{status}: {words}"
+        assert caught.value.retryable == (status != 401)
+
+
+async def test_an_error_of_words_alone_with_the_status_of_a_success_is_told(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(service, monkeypatch, json_answer({"error": "boom"})) as mounted:
+        with pytest.raises(ProviderUnavailableError, match="500: boom"):
+            await mounted.ask()
+
+
+async def test_a_redirect_to_nowhere_is_an_error_of_the_service(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(service, monkeypatch, json_answer({"error": {"message": "x"}}, 301)) as mounted:
+        with pytest.raises(LLMError):
+            await mounted.ask()
