@@ -135,14 +135,15 @@ async def follow(
 
     Raises `StreamError` for an answer without an end, `InvalidToolCallError`, and `ContentFilterError`.
     """
-    answer, until_end = Answer(blocks), UntilEnd(pieces)
+    answer, until_end, is_repeated = Answer(blocks), UntilEnd(pieces, is_sure=False), False
     async for piece in until_end:
         on_piece()
+        is_repeated = is_repeated or until_end.is_whole  # earlier models give a reason for the end with each piece
         try:
             await answer.take(piece)
         finally:  # also of a request that was blocked
             blocks.note_usage(lambda: answer.read_usage(model))
-        until_end.is_whole = bool(answer.reason)
+        until_end.is_whole = bool(answer.reason) and not is_repeated
     if not answer.reason:
         raise StreamError("the answer ended before it was complete")
     if answer.reason in _BROKEN_CALLS:

@@ -99,6 +99,16 @@ async def test_a_request_is_sent_on_whole_at_the_same_host_and_port_but_not_on_a
     await require_sent_on_at_its_place(serve, wire.says("moved"), failure)
 
 
+async def test_a_reason_for_the_end_with_each_piece_is_none(serve: Any) -> None:
+    pieces = wire.pieces_of(wire.text("one", " two", " three"))
+    each = [piece.replace(b'"index": 0', b'"index": 0, "finishReason": "STOP"', 1) for piece in pieces[:-1]]
+    assert all(b"finishReason" in piece for piece in each)
+    whole = stream_answer([*each, pieces[-1]])
+    service = await serve(whole.cut(2), whole, max_retries=1)
+    assert (await service.ask()).content[0].text == "one two three"
+    assert len(service.heard("llm:stream_aborted")) == 1
+
+
 async def test_nobody_at_the_address_is_a_matter_of_the_network(serve: Any) -> None:
     async with WireServer() as nobody:
         address = nobody.url

@@ -55,6 +55,7 @@ async def test_what_comes_behind_the_end_of_an_answer_changes_nothing(
     service: Service, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streaming, "LAST_WAIT", 0.05)
+    monkeypatch.setattr(streaming, "UNSURE_WAIT", 0.05)
     whole = service.say(["Good", " day"], [CALL])
     async with serving(service, monkeypatch, make_ends(whole)[end], whole) as mounted:
         first, second = await mounted.ask(), await mounted.ask()
