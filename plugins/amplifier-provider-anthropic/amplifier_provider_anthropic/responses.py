@@ -16,6 +16,7 @@ from amplifier_core.message_models import (
     Usage,
 )
 from amplifier_providers.calls import read_input, refuse_input
+from amplifier_providers.provider import BROKEN_OFF
 from amplifier_providers.streaming import BlockStream, UntilEnd
 
 from .models import compute_cost
@@ -133,7 +134,7 @@ def read_answer(message: Message, inputs: Inputs, call: Call) -> ChatResponse:
         elif block.type == "redacted_thinking":
             content.append(RedactedThinkingBlock(data=block.data))
         elif block.type == "tool_use":
-            is_cut = reason in ("length", "context_length") and block is message.content[-1]
+            is_cut = reason in ("length", "context_length", *BROKEN_OFF) and block is message.content[-1]
             given = read_input(inputs.get(index, ""), block.name, is_cut=is_cut)
             if given is not None:
                 content.append(ToolCallBlock(id=block.id, name=block.name, input=given))

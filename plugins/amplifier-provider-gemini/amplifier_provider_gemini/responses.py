@@ -10,7 +10,6 @@ from uuid import uuid4
 from amplifier_core.llm_errors import ContentFilterError, InvalidToolCallError, StreamError
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, ToolCall, ToolCallBlock, Usage
 from amplifier_providers.calls import take_input
-from amplifier_providers.streaming import BlockStream, UntilEnd
 
 from .content import SIGNATURE
 from .models import compute_cost
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from google.genai import types
+
+    from amplifier_providers.streaming import BlockStream
 
     from .requests import Call
 
@@ -135,15 +136,13 @@ async def follow(
 
     Raises `StreamError` for an answer without an end, `InvalidToolCallError`, and `ContentFilterError`.
     """
-    answer, until_end, is_repeated = Answer(blocks), UntilEnd(pieces, is_sure=False), False
-    async for piece in until_end:
+    answer = Answer(blocks)
+    async for piece in pieces:  # until the connection ends: earlier models give a reason for the end with each piece
         on_piece()
-        is_repeated = is_repeated or until_end.is_whole  # earlier models give a reason for the end with each piece
         try:
             await answer.take(piece)
         finally:  # also of a request that was blocked
             blocks.note_usage(lambda: answer.read_usage(model))
-        until_end.is_whole = bool(answer.reason) and not is_repeated
     if not answer.reason:
         raise StreamError("the answer ended before it was complete")
     if answer.reason in _BROKEN_CALLS:

@@ -99,12 +99,13 @@ async def test_a_request_is_sent_on_whole_at_the_same_host_and_port_but_not_on_a
     await require_sent_on_at_its_place(serve, wire.says("moved"), failure)
 
 
-async def test_a_reason_for_the_end_with_each_piece_is_none(serve: Any) -> None:
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_reason_for_the_end_with_each_piece_is_none(serve: Any, count: int) -> None:
     pieces = wire.pieces_of(wire.text("one", " two", " three"))
     each = [piece.replace(b'"index": 0', b'"index": 0, "finishReason": "STOP"', 1) for piece in pieces[:-1]]
     assert all(b"finishReason" in piece for piece in each)
     whole = stream_answer([*each, pieces[-1]])
-    service = await serve(whole.cut(2), whole, max_retries=1)
+    service = await serve(whole.cut(count), whole, max_retries=1)
     assert (await service.ask()).content[0].text == "one two three"
     assert len(service.heard("llm:stream_aborted")) == 1
 

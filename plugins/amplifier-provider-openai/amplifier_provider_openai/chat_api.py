@@ -13,7 +13,6 @@ from amplifier_core.llm_errors import StreamError
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, ToolCall, ToolCallBlock, Usage
 from amplifier_providers.calls import read_input, sendable_name
 from amplifier_providers.provider import BROKEN_OFF
-from amplifier_providers.streaming import BlockStream, UntilEnd
 
 from .content import (
     INSTRUCTING,
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from openai.types.chat import ChatCompletionChunk
 
     from amplifier_core import ChatRequest, Message
+    from amplifier_providers.streaming import BlockStream
 
     from .config import Settings
     from .content import Block
@@ -277,11 +277,10 @@ async def follow(
 
     Raises `StreamError` for an answer without an end.
     """
-    answer, chunks = Answer(blocks), UntilEnd(stream)
-    async for chunk in chunks:
+    answer = Answer(blocks)
+    async for chunk in stream:  # the SDK reads until [DONE]: a reason, or a usage, may come with each chunk
         on_begin()
         await answer.take(chunk)
-        chunks.is_whole = answer.reason is not None and answer.usage is not None
         if chunk.usage is not None:
             blocks.note_usage(lambda: answer.read_usage(model))
     if answer.reason is None and not answer.is_counted:

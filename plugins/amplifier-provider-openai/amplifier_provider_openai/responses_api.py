@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.llm_errors import StreamError
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, ToolCall, ToolCallBlock, Usage
 from amplifier_providers.calls import read_input, sendable_name
+from amplifier_providers.provider import BROKEN_OFF
 from amplifier_providers.streaming import BlockStream, UntilEnd
 
 from .content import (
@@ -239,7 +240,7 @@ def read_answer(whole: Response, items: list[ResponseOutputItem], call: Call) ->
             if any(part.type == "refusal" for part in item.content):
                 reason = "refusal"
         elif item.type == "function_call":
-            is_cut = reason == "length" and item is items[-1]
+            is_cut = reason in ("length", *BROKEN_OFF) and item is items[-1]
             given = read_input(item.arguments, item.name, is_cut=is_cut)
             if given is not None:
                 content.append(ToolCallBlock(id=item.call_id, name=item.name, input=given))

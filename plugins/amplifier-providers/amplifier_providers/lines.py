@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+_LINE_FEED, _LINE_END = re.compile(rb"\n"), re.compile(rb"\r\n|\n|\r(?!\n|\Z)")
+"""The ends of lines of JSON, and those of server-sent events; at the end of a piece, a `\\n` may follow a `\\r`."""
 _NO_DATA = (b"", b"event", b"id", b"retry")
 """The fields of server-sent events beside their data; a comment has an empty name."""
 
@@ -25,14 +28,14 @@ async def keep_data(response: Any) -> None:
 
 
 async def _read_json_lines(read: Any) -> AsyncGenerator[str]:
-    async with aclosing(_divide(read, None)) as lines:
+    async with aclosing(_divide(read, None, _LINE_FEED)) as lines:
         async for line in lines:
             if line.strip():
                 yield line.decode(errors="replace")
 
 
 async def _read_data(read: Any, chunk_size: int | None = None) -> AsyncGenerator[bytes]:
-    async with aclosing(_divide(read, chunk_size)) as lines:
+    async with aclosing(_divide(read, chunk_size, _LINE_END)) as lines:
         async for line in lines:
             name, _, value = line.partition(b":")
             if name == b"data":
@@ -41,13 +44,13 @@ async def _read_data(read: Any, chunk_size: int | None = None) -> AsyncGenerator
                 yield line + b"\n"
 
 
-async def _divide(read: Any, chunk_size: int | None) -> AsyncGenerator[bytes]:
+async def _divide(read: Any, chunk_size: int | None, ends: re.Pattern[bytes]) -> AsyncGenerator[bytes]:
     rest = bytearray()
     async with aclosing(read(chunk_size)) as pieces:
         async for piece in pieces:
             rest += piece
-            if b"\n" in piece:
-                *lines, rest = rest.split(b"\n")
+            if ends.search(piece):
+                *lines, rest = map(bytearray, ends.split(rest))
                 for line in lines:
                     yield bytes(line)
     yield bytes(rest)

@@ -24,21 +24,20 @@ START, DELTA, END, ABORTED = (
     "llm:stream_block_end",
     "llm:stream_aborted",
 )
-LAST_WAIT, UNSURE_WAIT = 1.0, 10.0
-"""Seconds of silence behind the end of an answer, and behind what may be one, after which its connection is left."""
+LAST_WAIT = 1.0
+"""Seconds of silence behind the end of an answer, after which its connection is left."""
 T = TypeVar("T")
 
 
 class UntilEnd(Generic[T]):
     """The pieces of an answer. Once its reader sets `is_whole`, an error or a silence behind it ends them as well.
 
-    The end of the connection is waited for: it can be used again, then. `is_sure` tells whether nothing of the answer
-    can come behind its end.
+    The end of the connection is waited for: it can be used again, then. It is for a protocol with a piece that nothing
+    of the answer can follow.
     """
 
-    def __init__(self, pieces: AsyncIterable[T], *, is_sure: bool = True) -> None:
+    def __init__(self, pieces: AsyncIterable[T]) -> None:
         self._pieces = aiter(pieces)
-        self._wait = LAST_WAIT if is_sure else UNSURE_WAIT
         self.is_whole = False
 
     def __aiter__(self) -> UntilEnd[T]:
@@ -48,7 +47,7 @@ class UntilEnd(Generic[T]):
         if not self.is_whole:
             return await anext(self._pieces)
         try:
-            async with asyncio.timeout(self._wait):
+            async with asyncio.timeout(LAST_WAIT):
                 return await anext(self._pieces)
         except Exception:
             raise StopAsyncIteration from None

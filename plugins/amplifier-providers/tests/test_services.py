@@ -24,6 +24,8 @@ from tests.wire.server import Answer, json_answer
 from tests.wire.services import SERVICES, Service
 
 CALL = ("c1", "look", {"at": "a.py"})
+ENDED = {name: service for name, service in SERVICES.items() if name != "gemini"}
+"""Those with a piece that ends an answer."""
 
 
 @pytest.fixture(params=SERVICES.values(), ids=SERVICES)
@@ -51,11 +53,11 @@ def make_ends(whole: Answer) -> dict[str, Answer]:
 
 
 @pytest.mark.parametrize("end", ["cut", "reset", "held", "error"])
+@pytest.mark.parametrize("service", ENDED.values(), ids=ENDED)
 async def test_what_comes_behind_the_end_of_an_answer_changes_nothing(
     service: Service, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streaming, "LAST_WAIT", 0.05)
-    monkeypatch.setattr(streaming, "UNSURE_WAIT", 0.05)
     whole = service.say(["Good", " day"], [CALL])
     async with serving(service, monkeypatch, make_ends(whole)[end], whole) as mounted:
         first, second = await mounted.ask(), await mounted.ask()
@@ -66,19 +68,18 @@ async def test_what_comes_behind_the_end_of_an_answer_changes_nothing(
         assert mounted.heard("llm:stream_aborted") == []
 
 
-async def test_an_answer_in_chat_completions_is_whole_with_its_reason_and_its_usage(
+async def test_a_reason_and_a_usage_with_each_piece_end_no_answer_in_chat_completions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     chat = SERVICES["chat"]
     whole = chat.say(["Good", " day"], [])
-    undone = replace(whole, pieces=whole.pieces[:-1])  # without [DONE]
-    count = len(undone.pieces)
-    async with serving(chat, monkeypatch, undone.cut(count), undone.cut(count - 1)) as mounted:
-        answer = await mounted.ask()
-        assert answer.content == [TextBlock(text="Good day")]
-        assert answer.usage is not None
+    usage = b', "usage": {"completion_tokens": 5, "prompt_tokens": 10, "total_tokens": 15}}'
+    ended = whole.pieces[1].replace(b"null", b'"stop"').replace(b"}]}", b"}]" + usage)
+    repeated = replace(whole, pieces=(whole.pieces[0], ended, *whole.pieces[2:]))
+    async with serving(chat, monkeypatch, repeated.cut(2), repeated) as mounted:
         with pytest.raises(StreamError):
             await mounted.ask()
+        assert (await mounted.ask()).content == [TextBlock(text="Good day")]
 
 
 async def test_an_answer_without_its_end_is_none(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
