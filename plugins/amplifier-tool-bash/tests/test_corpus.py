@@ -100,10 +100,10 @@ def test_row_16_a_redirection_is_a_write(command: str, path: str) -> None:
 
 
 READS = r"""
-cat <>f|cat 0<>f|<>f cat|cat 3<f <&3|cat 3<>f <&3|cat 3<>f 4<&3 0<&4-|cat 1<>f|cat 10<f <&10|cat 12<>f <&12|cat {n}<>f
+cat <>f|cat 0<>f|<>f cat|cat 3<f <&3|cat 3<>f <&3|cat 3<>f 4<&3 0<&4-|cat 1<>f|cat {n}<>f|cat <>f &
 exec 3<>f; cat <&3|exec <>f; cat|cat <<<$(<f)|cat <<<"$(<>f cat)"|cat <(cat <>f)|cat < <(cat <>f)|coproc cat <>f
-read x <>f|(cat) <>f|{ cat; } <>f|cat <>f &|if cat <>f; then ls; fi|while read x; do ls; done <f|echo `<f`|cat $x 10<>f
-bash -c 'cat <>f'|sh <<<'cat <>f'|timeout 5 cat <>f|cat <<E\n$(<>f cat)\nE|cat <>'f'|cat <>\\nf|cat $x >&2 3<>f <&3
+read x <>f|(cat) <>f|{ cat; } <>f|echo `<f`
+bash -c 'cat <>f'|sh <<<'cat <>f'|timeout 5 cat <>f|cat <<E\n$(<>f cat)\nE|cat <>'f'|cat <>\\nf
 """
 
 
@@ -116,10 +116,8 @@ def test_every_way_in_which_bash_opens_a_file_to_read_it_is_a_read(command: str,
     assert decide(re.sub(r"\bf\b", "public", command), section, tmp_path) != "deny"
 
 
-@pytest.mark.parametrize(
-    "command", ["$x >|f", "$x &>f", "$x >&f", "$x >>f", "done >f", "ls 10>f", "ls {n}>f", "(ls) <>f"]
-)
-def test_what_is_not_decoded_is_refused_for_what_it_writes(command: str) -> None:
+@pytest.mark.parametrize("command", ["$x &>f", "ls {n}>f", "(ls) <>f", "(ls) >|f", "$x; ls >&f"])
+def test_what_is_not_decoded_is_refused_for_what_its_parts_write(command: str) -> None:
     assert decide(command.replace("f", ".git/config"), {}) == "deny"
     assert decide(command.replace("f", "public"), {}) == "ask"
 
@@ -132,6 +130,47 @@ def test_what_is_not_decoded_is_refused_for_what_it_writes(command: str) -> None
 def test_a_shell_with_two_inputs_is_asked(command: str) -> None:
     assert decide(command, {"allow": ["bash"]}) == "ask"
     assert decide("cat f | bash <<<ls >g 2>&1 3<h", {}) == "allow"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["bash <f <<<'rm y'", "bash <<<'rm y' <f", "bash <<<'rm y' <&0", "bash 3<<<'rm y' <&3", "zsh <<<'rm y'",
+     "cat f | bash 3<<<'rm y' <&3", "bash <<<ls <<<'rm y'", "bash 3<<<'rm y' <<<ls <&3", "zsh <<'E'\nrm y\nE"],
+)  # fmt: skip
+@pytest.mark.parametrize("end", ["", " &"])
+def test_a_shell_with_two_inputs_is_refused_for_what_its_script_has(command: str, end: str) -> None:
+    command = re.sub(r"$", end, command, count=1, flags=re.MULTILINE)
+    assert decide(command, DENY_RM) == "deny"
+    secret = command.replace("rm y", "cat private/key")
+    assert decide(secret, {"deny": ["read_file(private/**)"], "allow": ["bash"]}) == "deny"
+    assert decide(command.replace("rm y", "ls"), DENY_RM) == "ask"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["for i in 1; do X; done", "sync; sudo X $x", "(X)", "f(){ X; }; f", "echo $x; X", "! X", "time X", "$x; X"],
+)
+@pytest.mark.parametrize(
+    "program", ["dd if=a of=b", "rm -rf build/done", "make --until=x", "a.fi --time b", "curl -o then.do/else x"]
+)
+def test_a_word_of_the_shell_within_another_word_ends_no_command(command: str, program: str) -> None:
+    section = {"deny": [f"bash({program}*)"], "allow": ["bash"]}
+    assert decide(command.replace("X", program), section) == "deny"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Don't write keys > .env any more", "> .env is not read, don't ship it", "use <name>.env, don't write it",
+     "Show the step Settings > .vscode/settings.json, don't hide it", "The hooks aren't run > .git/hooks/pre-commit",
+     "</details>don't <server.key> ok", "Retry until git push works", "test: skip if git push is off",
+     "Fix: if rm fails, don't stop", "don't retry while curl runs"],
+)  # fmt: skip
+@pytest.mark.parametrize("program", ["git commit -m", "gh issue create --body"])
+def test_a_sentence_of_a_message_is_no_command(text: str, program: str) -> None:
+    command = f"{program} \"$(cat <<'EOF'\n{text}\nEOF\n)\""
+    section = {"deny": ["bash(git push *)", "bash(rm *)", "bash(curl *)"], "allow": ["bash"]}
+    assert decide(command, section) == "ask"
+    assert decide(command, {}) == "ask"
 
 
 @pytest.mark.parametrize("command", ["ls 2>&1", "ls >/dev/null", "ls 2>/dev/null >&2", "ls 2>&-", "ls <&0"])
@@ -155,7 +194,6 @@ def test_row_16_a_redirection_to_nothing_is_allowed(command: str) -> None:
         (25, "flock f rm y", "deny"), (25, "sudo -u x rm y", "deny"), (25, "busybox rm y", "deny"),
         (25, "script -c 'rm y'", "ask"), (25, "flock f -c 'rm y'", "ask"), (25, "run-parts d", "ask"),
         (25, "timeout $x rm y", "deny"), (25, "env -i $x", "ask"),
-        (26, "if rm y; then a; fi", "deny"), (26, "while rm y; do a; done", "deny"),
         (26, "sh -c 'rm y'", "deny"), (26, "bash <<<'rm y'", "deny"), (26, "bash <<'E'\nrm y\nE", "deny"),
         (26, "bash -c 'ls; sh -c \"rm y\"'", "deny"), (26, 'sh -c "$x"', "ask"), (26, "bash script", "ask"),
         (26, "/bin/sh -c 'echo a; rm y'", "deny"), (26, "bash -euc 'rm y'", "deny"),
@@ -405,3 +443,28 @@ def test_without_a_sandbox_every_command_is_asked() -> None:
 
 def test_a_command_of_any_length_is_refused() -> None:
     assert decide("echo " + "x" * 70_000, LOOSE) == "deny"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["sh -c 'make test' </dev/null", "bash -c 'python3 x.py' </dev/null", "python3 </dev/null", "sh -c perl </dev/null",
+     "nohup sh -c 'make' </dev/null >/dev/null 2>&1", "bash <<'E'\nmake -j4 test\ndocker ps\nE",
+     "bash <<'E'\nkubectl get pods -n x\nnode x.js\nE", "bash <<'E'\npython3 x.py\npython3 -m pytest\nE",
+     "cat f | sh -c 'make test'", "sh -c \"awk '{print}'\" <f"],
+)  # fmt: skip
+def test_the_rules_decide_what_does_not_run_its_input(command: str) -> None:
+    names = ("make", "python3", "docker", "kubectl", "node", "perl", "awk")
+    assert decide(command, {"allow": ["bash"]}) == "allow"
+    assert decide(command, {"allow": [f"bash({name}*)" for name in names]}) == "allow"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["python3", "python3 -", "python3 -u", "python3 /dev/stdin", "perl -w", "node", "node -", "make -f -", "make -f-",
+     "make --file=/dev/stdin", "kubectl apply -f -", "kubectl exec -it x sh", "docker run -i x", "deno run -", "ssh x",
+     "sqlite3 x", "psql", "timeout 5 python3"],
+)  # fmt: skip
+def test_an_interpreter_without_a_program_runs_the_input_of_the_shell_around_it(command: str) -> None:
+    for whole in (f"sh -c '{command}' <f", f"cat f | sh -c '{command}'", f"bash <<'E'\n{command}\nls\nE"):
+        assert decide(whole, {"allow": ["bash"]}) == "ask", whole
+    assert decide(f"sh -c '{command}'", {"allow": ["bash"]}) == "allow"

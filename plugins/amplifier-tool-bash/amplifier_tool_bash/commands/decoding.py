@@ -19,11 +19,11 @@ from amplifier_sandbox.contracts import find_home
 from amplifier_sandbox.repositories import runs_programs_to_read
 
 from .files import Closed, TooManyFiles, expand
-from .fragments import guess_command, split_fragments
+from .fragments import guess_words, split_fragments
 from .parsing import DOCUMENTS, Redirection, TooManyCommands, parse
 from .reading import find_read_paths, shows_files, walks
 from .words import Opaque, Unfinished, Word
-from .wrappers import find_inner_commands, reads_program, runs_another, runs_arguments, unwrap
+from .wrappers import find_feeds, find_inner_commands, runs_another, runs_arguments, runs_input, unwrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -70,7 +70,6 @@ _CHANGE_SHELL = """
 enable bind complete compgen compopt builtin let wait pushd popd dirs history fc logout cd umask ulimit
 """
 _CHANGES_SHELL = frozenset(_CHANGE_SHELL.split())
-_FEEDS = frozenset(("|", "<", "<>", *DOCUMENTS))
 _NO_FILE = frozenset(("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty"))
 _SHELL_HOST = re.compile(r"/dev/(?:tcp|udp)/([^/]*)")
 _GIT_VALUES = frozenset(("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--exec-path"))
@@ -124,7 +123,7 @@ def _guess_accesses(text: str, folder: str) -> Iterable[Access]:
         try:
             decoder.add_all(parse(fragment))
         except (Unfinished, TooManyCommands, Opaque, _TooMuch):
-            decoder.add_guess(guess_command(fragment))
+            decoder.add_guess(guess_words(fragment))
     return dict.fromkeys(decoder.accesses)
 
 
@@ -132,12 +131,6 @@ def _describe_words(words: Sequence[Word], form: Form) -> Access:
     text = shlex.join(word.text for word in words)
     hides = form == "decoded" and _FORBIDDEN.search(text) is not None
     return Access("command", text, "", "opaque" if hides else form)
-
-
-def _is_fed(program: Word, redirections: Sequence[Redirection]) -> bool:
-    """Return whether a command gets a text that no rule sees, and may run it."""
-    operators = {redirection.operator for redirection in redirections}
-    return bool(operators & DOCUMENTS) or (bool(operators & _FEEDS) and reads_program(program))
 
 
 def _changes_folder(command: SimpleCommand, following: SimpleCommand | None) -> bool:
@@ -195,19 +188,12 @@ class _Decoder:
             self._add_redirection(redirection)
         knows_all = self._allows_variables(command.assignments)
         if command.words:
-            gets_input = self._gets_input or command.joined_by == "|"
-            fed = [*command.redirections, *([Redirection("|", "")] if gets_input else [])]
+            fed = [*command.redirections, *([Redirection("|", "")] if command.joined_by == "|" else [])]
             self.add_words(command.words, fed, is_vague=not knows_all)
         elif not knows_all:
             self.is_opaque = True
 
-    def add_guess(self, command: SimpleCommand) -> None:
-        """Add what an undecoded command may reach."""
-        for redirection in command.redirections:
-            self._add_redirection(redirection)
-        self._guess_programs(command.words)
-
-    def _guess_programs(self, words: Sequence[Word]) -> None:
+    def add_guess(self, words: Sequence[Word]) -> None:
         """Add what an undecoded command may run: itself, and the rest of the words of a wrapper."""
         starts = range(min(len(words), 16)) if words and runs_another(words[0]) else range(min(len(words), 1))
         for start in starts:
@@ -249,7 +235,8 @@ class _Decoder:
         if wrapped is not None:
             self._add_wrapped(words, wrapped, redirections, is_vague=is_vague)
             return
-        is_vague = is_vague or (_is_fed(words[0], redirections) and find_read_paths(words) is None)
+        is_fed = runs_input(words, redirections, gets_input=self._gets_input)
+        is_vague = is_vague or (is_fed and find_read_paths(words) is None)
         for inner in find_inner_commands(words):
             self._add_for_refusals(inner)
         self._add_command(words, is_vague=is_vague or words[0].text in _CHANGES_SHELL or runs_arguments(words))
@@ -260,12 +247,12 @@ class _Decoder:
         self, words: Sequence[Word], wrapped: Wrapped, redirections: Sequence[Redirection], *, is_vague: bool
     ) -> None:
         self._append_command(words, "harmless")
-        is_vague = not self._allows_variables(wrapped.assignments) or is_vague
+        is_vague = not self._allows_variables(wrapped.assignments) or is_vague or wrapped.is_vague
         if wrapped.script is not None:
-            is_fed = any(redirection.operator in _FEEDS for redirection in redirections)
+            is_fed = bool(find_feeds(redirections))
             self._add_script(wrapped.script, is_bash=wrapped.is_bash, is_vague=is_vague, is_fed=is_fed)
         elif wrapped.words:
-            self.add_words(wrapped.words, redirections, is_vague=is_vague or wrapped.is_vague)
+            self.add_words(wrapped.words, redirections, is_vague=is_vague)
 
     def _add_script(self, script: str, *, is_bash: bool, is_vague: bool, is_fed: bool) -> None:
         if self._depth == _DEEPEST:
@@ -331,7 +318,7 @@ class _Decoder:
         try:
             self.add_words(words)
         except (Opaque, Unfinished, TooManyCommands):
-            self._guess_programs(words)
+            self.add_guess(words)
         finally:
             self._only_refuses = previous
 

@@ -50,6 +50,12 @@ _INTERPRETERS = (
     r"(?:ba|da|z|k)?sh|python[0-9.]*|pypy[0-9.]*|node|nodejs|deno|bun|perl|ruby|php|lua|Rscript|tclsh|psql|mysql|sqlite3|ssh"
     r"|at|batch|parallel|gdb|ed|ex|vim?|awk|gawk|make|docker|kubectl"
 )
+_ALWAYS_READ = r"psql|mysql|sqlite3|ssh|at|batch|parallel|gdb|ed|ex|vim?"
+_TOOLS = r"make|docker|kubectl"
+_INPUT = r"(?:-\w*f|--\w+=)?(?:-|/(?:dev|proc)/.*)|-[A-Za-z]*i[A-Za-z]*|-T|--(?:stdin|interactive).*|repl"
+"""An argument that makes a program read its input."""
+_HAS_PROGRAM = r"[^-].*|-[cem]"
+"""The first argument of an interpreter with a program."""
 _MOST_ACTIONS = 20
 """`-exec` and its like in one command."""
 _VARIABLE = re.compile(r"([A-Za-z_][^=]*)=(.*)", re.DOTALL)
@@ -109,12 +115,14 @@ def _unwrap_env(arguments: Sequence[Word]) -> Wrapped | None:
 
 def _unwrap_shell(name: str, arguments: Sequence[Word], redirections: Sequence[Redirection]) -> Wrapped:
     is_bash = name == "bash"
+    documents = [each for each in redirections if each.operator in DOCUMENTS]
+    if not arguments and documents:
+        inputs = [each for each in redirections if each.is_input]
+        is_known = name in _DECODED_SHELLS and len(documents) == 1 and inputs == documents
+        return Wrapped(script="\n".join(each.target for each in documents), is_bash=is_bash, is_vague=not is_known)
     if name not in _DECODED_SHELLS:
         raise Opaque("a shell with another grammar")
     if not arguments:
-        given = [each for each in redirections if each.is_input]
-        if len(given) == 1 and given[0].operator in DOCUMENTS:
-            return Wrapped(script=given[0].target, is_bash=is_bash)
         raise Opaque("a shell without a script")
     if not re.fullmatch(r"-[eux]*c", arguments[0].text) or len(arguments) < 2 or arguments[1].glob is not None:
         raise Opaque("a shell with other arguments than -c and a script")
@@ -136,9 +144,34 @@ def runs_another(program: Word) -> bool:
     return name == "env" or name in _SHELLS or name in _OPTIONS or name in _RUN_OTHERS
 
 
-def reads_program(program: Word) -> bool:
-    """Return whether a program runs what it reads from its input."""
-    return re.fullmatch(_INTERPRETERS, program.text.rpartition("/")[2]) is not None
+def find_feeds(redirections: Sequence[Redirection]) -> set[str]:
+    """Return the operators of those that give a command a text."""
+    return {
+        operator
+        for operator, target, _ in redirections
+        if operator in DOCUMENTS or operator == "|" or (operator in ("<", "<>") and target != "/dev/null")
+    }
+
+
+def runs_input(words: Sequence[Word], redirections: Sequence[Redirection], *, gets_input: bool) -> bool:
+    """Return whether a command gets a text that no rule sees, and may run it.
+
+    With `gets_input`, the shell around it has such a text as its own input.
+    """
+    feeds = find_feeds(redirections)
+    if feeds & DOCUMENTS:
+        return True
+    name = words[0].text.rpartition("/")[2]
+    if re.fullmatch(_INTERPRETERS, name) is None:
+        return False
+    return bool(feeds) or (gets_input and _lacks_program(name, [word.text for word in words[1:]]))
+
+
+def _lacks_program(name: str, arguments: Sequence[str]) -> bool:
+    """Return whether an interpreter has no program among its arguments, and so reads one from its input."""
+    if re.fullmatch(_ALWAYS_READ, name) or any(re.fullmatch(_INPUT, each) for each in arguments):
+        return True
+    return re.fullmatch(_TOOLS, name) is None and re.fullmatch(_HAS_PROGRAM, "".join(arguments[:1])) is None
 
 
 def runs_arguments(words: Sequence[Word]) -> bool:
