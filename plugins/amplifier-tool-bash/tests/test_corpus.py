@@ -116,7 +116,9 @@ def test_every_way_in_which_bash_opens_a_file_to_read_it_is_a_read(command: str,
     assert decide(re.sub(r"\bf\b", "public", command), section, tmp_path) != "deny"
 
 
-@pytest.mark.parametrize("command", ["$x &>f", "ls {n}>f", "(ls) <>f", "(ls) >|f", "$x; ls >&f"])
+@pytest.mark.parametrize(
+    "command", ["$x &>f", "ls {n}>f", "(ls) <>f", "(ls) >|f", "$x; ls >&f", "$x ls >|a >f", "$x --time >f"]
+)
 def test_what_is_not_decoded_is_refused_for_what_its_parts_write(command: str) -> None:
     assert decide(command.replace("f", ".git/config"), {}) == "deny"
     assert decide(command.replace("f", "public"), {}) == "ask"
@@ -449,7 +451,8 @@ def test_a_command_of_any_length_is_refused() -> None:
     "command",
     ["sh -c 'make test' </dev/null", "bash -c 'python3 x.py' </dev/null", "python3 </dev/null", "sh -c perl </dev/null",
      "nohup sh -c 'make' </dev/null >/dev/null 2>&1", "bash <<'E'\nmake -j4 test\ndocker ps\nE",
-     "bash <<'E'\nkubectl get pods -n x\nnode x.js\nE", "bash <<'E'\npython3 x.py\npython3 -m pytest\nE",
+     "bash <<'E'\nkubectl get pods -n x\nnode x.js\nE",
+     "bash <<'E'\npython3 x.py\npython3 -m pytest\npython3 -c 1\nperl -e 1\nE",
      "cat f | sh -c 'make test'", "sh -c \"awk '{print}'\" <f"],
 )  # fmt: skip
 def test_the_rules_decide_what_does_not_run_its_input(command: str) -> None:
@@ -462,7 +465,7 @@ def test_the_rules_decide_what_does_not_run_its_input(command: str) -> None:
     "command",
     ["python3", "python3 -", "python3 -u", "python3 /dev/stdin", "perl -w", "node", "node -", "make -f -", "make -f-",
      "make --file=/dev/stdin", "kubectl apply -f -", "kubectl exec -it x sh", "docker run -i x", "deno run -", "ssh x",
-     "sqlite3 x", "psql", "timeout 5 python3"],
+     "sqlite3 x", "psql", "timeout 5 python3", "python3 -m code", "perl -c", "php -e", "python3 -W x"],
 )  # fmt: skip
 def test_an_interpreter_without_a_program_runs_the_input_of_the_shell_around_it(command: str) -> None:
     for whole in (f"sh -c '{command}' <f", f"cat f | sh -c '{command}'", f"bash <<'E'\n{command}\nls\nE"):

@@ -8,18 +8,20 @@ from .parsing import MOST_COMMANDS
 from .words import Word
 
 _LONGEST_FRAGMENT = 4_096
-_OF_WORD = r"\w./=:,@%+~-"
-_ENDS = re.compile(
-    rf"[;\n()`{{}}]|(?:(?<![<>])|(?<=\\[<>]))[&|]|\$\(|(?<![{_OF_WORD}])(?:do|then|else|time|coproc)(?![{_OF_WORD}])|!"
+_ENDS = re.compile(r"[;&|\n()`{}]|\$\(|\b(?:do|then|else|time|coproc)\b|!")
+_PART = r"\w./=:,@%+~-"
+_WHOLE_ENDS = re.compile(
+    rf"[;\n()`{{}}]|(?:(?<![<>])|(?<=\\[<>]))[&|]|\$\(|(?<![{_PART}])(?:do|then|else|time|coproc)(?![{_PART}])|!"
 )
-"""What parts commands; the second sign of `>|`, `>&` and `<&` does not, nor a part of another word."""
+"""The same, but for the second sign of `>|`, `>&` and `<&`, and a part of another word, such as `--time`."""
 _BEFORE_PROGRAM = re.compile(r"([A-Za-z_]\w*\+?=)|[0-9]*[<>|]+", re.ASCII)
 """An assignment, or the sign of a redirection."""
 
 
 def split_fragments(text: str) -> list[str]:
-    """Return the first fragments of a text, each shortened."""
-    return [each[:_LONGEST_FRAGMENT] for each in _ENDS.split(text)[: 4 * MOST_COMMANDS]]
+    """Return the first fragments of a text, by both kinds of ends, each shortened."""
+    found = [each for ends in (_ENDS, _WHOLE_ENDS) for each in ends.split(text)[: 4 * MOST_COMMANDS]]
+    return list(dict.fromkeys(each[:_LONGEST_FRAGMENT] for each in found))
 
 
 def guess_words(fragment: str) -> list[Word]:

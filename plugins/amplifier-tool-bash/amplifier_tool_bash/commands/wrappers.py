@@ -54,8 +54,10 @@ _ALWAYS_READ = r"psql|mysql|sqlite3|ssh|at|batch|parallel|gdb|ed|ex|vim?"
 _TOOLS = r"make|docker|kubectl"
 _INPUT = r"(?:-\w*f|--\w+=)?(?:-|/(?:dev|proc)/.*)|-[A-Za-z]*i[A-Za-z]*|-T|--(?:stdin|interactive).*|repl"
 """An argument that makes a program read its input."""
-_HAS_PROGRAM = r"[^-].*|-[cem]"
-"""The first argument of an interpreter with a program."""
+_HAS_PROGRAM = re.compile(
+    r"(?:python|pypy)[0-9.]* -(?:c|m (?!code|pdb|asyncio|IPython)) *.+|(?!php)\S+ -e .+|\S+ [^ -].*", re.DOTALL
+)
+"""An interpreter and its first arguments, when these are a program or name one."""
 _MOST_ACTIONS = 20
 """`-exec` and its like in one command."""
 _VARIABLE = re.compile(r"([A-Za-z_][^=]*)=(.*)", re.DOTALL)
@@ -171,7 +173,7 @@ def _lacks_program(name: str, arguments: Sequence[str]) -> bool:
     """Return whether an interpreter has no program among its arguments, and so reads one from its input."""
     if re.fullmatch(_ALWAYS_READ, name) or any(re.fullmatch(_INPUT, each) for each in arguments):
         return True
-    return re.fullmatch(_TOOLS, name) is None and re.fullmatch(_HAS_PROGRAM, "".join(arguments[:1])) is None
+    return re.fullmatch(_TOOLS, name) is None and _HAS_PROGRAM.fullmatch(" ".join((name, *arguments[:2]))) is None
 
 
 def runs_arguments(words: Sequence[Word]) -> bool:
