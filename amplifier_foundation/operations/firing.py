@@ -63,6 +63,21 @@ async def find_declared(
         return running
 
 
+async def find_running_from(source: str, store: DurableStore, name: str, project: str) -> Declaration | None:
+    """Return the declaration of the background session of this name or queue that a project runs from file `source`."""
+    import asyncio
+
+    from ..background.undeclared import source_of
+    from ..security.trust_files import path_of
+
+    for folder, queue in sorted({each.key for each in await asyncio.to_thread(list_all_running)}):
+        if folder == project and name in (queue, queue.rpartition("/")[2]):
+            declared = await source_of(store, project, queue)
+            if declared and path_of(declared) == path_of(source):
+                return await asyncio.to_thread(ask_for_declaration, project, queue)
+    return None
+
+
 def ask_for_declaration(project: str, queue: str) -> Declaration | None:
     """Return the declaration of a background session as a process of a project runs it; None without one. Blocks."""
     from ..background.asking import ask

@@ -71,6 +71,21 @@ async def test_while_the_file_is_broken_the_event_is_for_the_bundle_that_runs(
     await running.until("asked", "completed", count=2)
 
 
+async def test_a_broken_bundle_is_told_while_another_file_of_its_folder_runs(background: Path, say: Any) -> None:
+    other = background.with_name("other.md")
+    other.write_text(background.read_text().replace("name: echo", "name: other"))
+    background.write_text("---\n")
+    plugins = load_plugins(environ={})
+    store = open_inbox(plugins)
+    async with run_background([await load_bundle(str(other))], store, plugins, control=Control()):
+        code, _, err = await say("trigger", "fire", "asked")
+        assert (code, "bundle.md:1:1: error[AMP202]" in err) == (exits.USAGE, True)
+        assert (await say("trigger", "fire", "asked", "-b", "other.md"))[0] == exits.OK
+    code, _, err = await say("trigger", "fire", "asked")
+    assert (code, "bundle.md:1:1: error[AMP202]" in err) == (exits.USAGE, True)
+    await store.close()
+
+
 def test_a_broken_bundle_that_does_not_run_is_told_and_no_other_one_is_fired(
     background: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

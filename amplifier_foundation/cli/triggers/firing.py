@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -11,10 +10,9 @@ import click
 from amplifier_core.errors import BundleError, BundleNotFoundError
 from amplifier_core.json_values import to_json
 
-from ...background.asking import NoSuchBackgroundSession
 from ...background.keys import queue_key
 from ...cli import exits
-from ...operations.firing import Declaration, find_declared
+from ...operations.firing import Declaration, find_declared, find_running_from
 from ...operations.firing import fire as fire_event
 from ...operations.running import status_elsewhere, wake
 from ..app import (
@@ -70,13 +68,12 @@ async def _find_declaration(store: DurableStore, plugins: Plugins, name: str, pa
     """Return the declaration of background session `name`.
 
     It is that of the bundle at `path`, else of the one here that declares `name`, else of the only one that runs or has
-    run with it. Raises `NoSuchBackgroundSession`, `SessionConflict` for several, and `BundleError` for a broken bundle
-    here that does not run.
+    run with it. Of a broken bundle here, it is the one that runs from that very file. Raises `NoSuchBackgroundSession`,
+    `SessionConflict` for several, and `BundleError` for a broken bundle here that does not run.
     """
     from ...paths import project_of
 
     known: list[str] = []
-    broken: BundleError | None = None
     try:
         here: str | None = choose_bundle(path, read_settings_here())
     except BundleNotFoundError:
@@ -84,18 +81,11 @@ async def _find_declaration(store: DurableStore, plugins: Plugins, name: str, pa
     if here is not None:
         try:
             bundle = await load_bundle_at(here, plugins, runs=False)
-        except BundleError as error:
-            if path is not None:
-                raise
-            broken = error
-        else:
-            known = [each.name for each in bundle.background_sessions]
-            if path is not None or name in known:
-                return Declaration(bundle, project_of(bundle.base_path))
-    if broken is None:
-        return await find_declared(store, plugins, name, project=project_here(), known=known)
-    with suppress(NoSuchBackgroundSession, BundleError):
-        found = await find_declared(store, plugins, name, project=project_here())
-        if found.project == project_here():
-            return found
-    raise broken
+        except BundleError:
+            if path is None and (running := await find_running_from(here, store, name, project_here())) is not None:
+                return running
+            raise
+        known = [each.name for each in bundle.background_sessions]
+        if path is not None or name in known:
+            return Declaration(bundle, project_of(bundle.base_path))
+    return await find_declared(store, plugins, name, project=project_here(), known=known)
