@@ -160,7 +160,9 @@ class SessionImporter:
                 return _Place("own", session_id, 0, record)
             same, first, is_late = await self._compare(record, source.read())
             if first is None:
-                if is_late and same == record.message_count and whole.usage_of(record) != record.metadata.get(USAGE):
+                is_late = is_late and whole.usage_of(record) != record.metadata.get(USAGE)
+                may_tell = source.is_own or record.metadata.get(UNTRUSTED) == FROM_A_FILE
+                if is_late and may_tell and same == record.message_count:
                     return _Place("grown", session_id, same, record)
                 if not _is_adopted(record, source):
                     return _Place("unchanged", session_id, same, record)

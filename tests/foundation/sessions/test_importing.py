@@ -425,6 +425,20 @@ async def test_tokens_that_codex_writes_after_an_answer_are_counted_by_the_next_
     assert await states(store, path) == [("unchanged", CODEX_ID, 0)]
 
 
+async def test_tokens_of_a_file_of_anybody_change_nothing_of_the_persons_own_session(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    file, path = CodexFile(str(tmp_path)), tmp_path / "rollout.jsonl"
+    file.message("user", "Hello")
+    file.message("assistant", "Hi")
+    await take(store, file.write(path))
+    own = await store.get(CODEX_ID)
+    file.event("token_count", info={"last_token_usage": {"input_tokens": 50, "output_tokens": 7}})
+    (outcome,) = await take(store, file.write(tmp_path / "copy.jsonl"), is_own=False)
+    assert (outcome.state, outcome.added) == ("unchanged", 0)
+    assert await store.get(CODEX_ID) == own
+
+
 async def test_a_session_of_codex_in_its_old_form_has_its_folder_in_its_first_message(
     store: SessionStore, tmp_path: Path
 ) -> None:
