@@ -41,7 +41,7 @@ class RunRecorder:
         if resumed is None and any(folder.glob("*.jsonl")):
             raise click.UsageError(f"{folder} holds a recording already; name another folder, or --resume its session")
         source = bundle.source_path
-        place = os.path.relpath(source, folder) if source is not None else None
+        place = os.path.relpath(source, folder) if source is not None else ""
         self._recorder = find_package().Recorder(folder, place)
         self._resumed = resumed
 
@@ -100,10 +100,14 @@ async def replay(ctx: click.Context, folder: Path, options: Options) -> list[dic
 
 
 def _bundle_of(folder: Path, player: Any, options: Options) -> str | None:
-    """Return the wanted bundle, else the recorded one, else that of this project; None: the session had no file."""
+    """Return the wanted bundle, else the recorded one, else that of this project; None: the session had no file.
+
+    A recording by a module of the bundle does not tell it: None. One without a bundle has an empty text.
+    """
     recorded = player.top.header.get("bundle")
-    place = os.path.normpath(folder / recorded) if recorded else None
-    return options.bundle or place or find_own_bundle(read_settings_here())
+    if options.bundle or recorded is None:
+        return options.bundle or find_own_bundle(read_settings_here())
+    return os.path.normpath(folder / recorded) if recorded else None
 
 
 def _make_bundle() -> Bundle:

@@ -214,11 +214,14 @@ def test_every_recording_of_a_folder_is_a_test(project: Project) -> None:
 
 
 def test_a_session_without_a_bundle_is_played_back(project: Project) -> None:
+    text = (project.folder / "bundle.md").read_text()
     (project.folder / "bundle.md").unlink()
     project.run("run", "--record", "recordings/one", "read streaming.py")
     (project.folder / "streaming.py").unlink()
-    assert project.run("session", "replay", "recordings/one").stderr.endswith("replayed as recorded: 1 turn\n")
-    project.run("-q", "--amplifier-replay", "recordings", "-p", "no:cacheprovider", program="pytest")
+    for _ in ("without a bundle", "with one"):
+        assert project.run("session", "replay", "recordings/one").stderr.endswith("replayed as recorded: 1 turn\n")
+        project.run("-q", "--amplifier-replay", "recordings", "-p", "no:cacheprovider", program="pytest")
+        (project.folder / "bundle.md").write_text(text)
 
 
 def test_a_bundle_records_and_replays_by_itself(project: Project) -> None:
