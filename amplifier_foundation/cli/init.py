@@ -50,7 +50,11 @@ def init(
             trust_written(path, [path])
             undoing.pop_all()
     else:
-        path = write_new(folder, starter(name, choice), "replace a bundle.md with --force")
+        with ExitStack() as undoing:
+            if force and (path.is_symlink() or path.exists()):  # a broken link, or no file
+                undoing.callback(path.rename(path.with_name("bundle.md.backup")).rename, path)
+            path = write_new(folder, starter(name, choice), "replace a bundle.md with --force")
+            undoing.pop_all()
     if as_json:
         facts = {"provider": choice.module, "reason": choice.reason, "remarks": list(choice.remarks)}
         print_json("init/1", {"name": name, "path": str(path), **facts})

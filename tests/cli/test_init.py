@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -311,6 +312,23 @@ def test_an_existing_bundle_stays_unless_it_is_forced(amplifier: Run, project: P
     told(amplifier("init", "--force"))
     assert (project / "bundle.md.backup").read_text() == "mine"
     assert told(amplifier("run", "hello")).stdout == "You said: hello\n"
+
+
+@pytest.mark.parametrize("target", ["gone/b.md", ".", None])
+def test_a_bundle_that_cannot_be_read_is_replaced_by_force(amplifier: Run, project: Path, target: str | None) -> None:
+    path = project / "bundle.md"
+    if target is None:
+        os.mkfifo(path)
+    else:
+        path.symlink_to(target)
+    assert "replace a bundle.md with --force" in amplifier("init").stderr
+    (project / "bundle.yaml").write_text("bundle: {name: a}\nproviders: []\n")
+    assert "bundle.yaml exists and stays as it is" in amplifier("init", "--force").stderr
+    assert (path.is_symlink(), path.is_fifo()) == (target is not None, target is None)
+    (project / "bundle.yaml").unlink()
+    told(amplifier("init", "--force"))
+    assert told(amplifier("run", "hello")).stdout == "You said: hello\n"
+    assert (project / "bundle.md.backup").is_symlink() == (target is not None)
 
 
 def test_the_json_says_what_was_chosen_and_why(amplifier: Run) -> None:
