@@ -538,6 +538,26 @@ def test_what_is_no_http_prints_nothing(served: dict[str, str]) -> None:
     assert serving.told_later == ""
 
 
+@pytest.mark.parametrize("rest", [b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"Content-Length: 100\r\n\r\nabc"])
+def test_a_client_that_ends_within_its_request_prints_nothing(served: dict[str, str], rest: bytes) -> None:
+    serving = listening({**served, "AMPLIFIER_MCP_TOKEN": "the-token-of-this-test"})
+    with serving as (_, url, _):
+        place = urlsplit(url)
+        accepted = b"Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
+        head = (
+            b"POST /mcp HTTP/1.1\r\nHost: %b\r\nAuthorization: Bearer the-token-of-this-test\r\n"
+            % place.netloc.encode()
+        )
+        for _ in range(2):
+            with socket.create_connection((str(place.hostname), place.port or 0), timeout=PATIENCE) as client:
+                client.sendall(head + accepted + rest)
+                client.shutdown(socket.SHUT_WR)
+                while client.recv(4096):
+                    pass
+        assert httpx2.get(url).status_code == 401
+    assert serving.told_later == ""
+
+
 def test_a_port_that_is_taken_is_an_error_with_the_remedy(served: dict[str, str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         command = program("--http", str(taken.getsockname()[1]))

@@ -18,6 +18,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from amplifier_core.errors import AmplifierError
@@ -184,6 +185,7 @@ async def serve_http(server: Server[Any], port: int, token: str, announce: Calla
     A request needs `Authorization: Bearer TOKEN`, and the Host, and the Origin if there is one, of this machine. Raises
     `OSError` for a port that is taken.
     """
+    logging.getLogger("mcp.server.streamable_http").addFilter(_is_no_disconnect)
     app = server.streamable_http_app(max_request_body_size=LONGEST_BODY)
     config = uvicorn.Config(
         _TokenCheck(app, token),
@@ -201,6 +203,11 @@ async def serve_http(server: Server[Any], port: int, token: str, announce: Calla
         announce(f"http://127.0.0.1:{listening.getsockname()[1]}/mcp")
         await http.serve(sockets=[listening])
     return codes[0]
+
+
+def _is_no_disconnect(record: logging.LogRecord) -> bool:
+    """Return whether a line of the log tells more than a client's end in the middle of its request."""
+    return not (record.exc_info and isinstance(record.exc_info[1], ClientDisconnect))
 
 
 class _Connection(H11Protocol):
