@@ -295,9 +295,9 @@ def find_bundle_file(folder: Path) -> Path | None:
 
 
 def _bundle_files(folder: Path) -> Iterator[Path]:
-    """Yield all with the name of a bundle's file but folders; a broken link is one: no other bundle runs instead."""
+    """Yield all with the name of a bundle's file but folders; every link is one: no other bundle runs instead."""
     for path in (folder / name for name in BUNDLE_FILES):
-        if path.is_file() or (not path.is_dir() and (path.is_symlink() or path.exists())):
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
             yield path
 
 

@@ -151,7 +151,7 @@ def file_in(folder: Path) -> Path:
     file = find_bundle_file(folder)
     if file is None:
         raise BundleNotFoundError(f"{show_file(folder)}: this folder has no {', '.join(BUNDLE_FILES)}")
-    return _require(file)
+    return file_in(file) if file.is_dir() else _require(file)
 
 
 def _require(path: Path) -> Path:

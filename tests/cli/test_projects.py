@@ -264,6 +264,22 @@ def test_a_bundle_that_cannot_be_read_is_an_error_and_no_other_one_runs(
     assert f"{name}: not a file\n" in capsys.readouterr().err
 
 
+def test_a_bundle_that_is_a_link_to_a_folder_is_the_one_there(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "bundle.md").symlink_to("x")
+    monkeypatch.chdir(tmp_path)
+    commands = [["run", "hello"], ["run", "-b", str(tmp_path), "hello"], ["trust", "--yes"]]
+    for command in commands:
+        assert invoke(command) == exits.NOT_FOUND
+        assert "bundle.md: this folder has no bundle.md" in capsys.readouterr().err
+    (tmp_path / "x" / "bundle.md").write_text("---\n")
+    for command in commands:
+        assert invoke(command) == exits.USAGE
+        assert "bundle.md:1:1: error[AMP202]" in capsys.readouterr().err
+
+
 def test_a_storage_that_may_not_load_is_not_said_to_be_missing(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
