@@ -162,7 +162,7 @@ class SessionImporter:
             if first is None:
                 is_late = is_late and whole.usage_of(record) != record.metadata.get(USAGE)
                 may_tell = source.is_own or record.metadata.get(UNTRUSTED) == FROM_A_FILE
-                if is_late and may_tell and same == record.message_count:
+                if (is_late or _is_unfinished(record)) and may_tell and same == record.message_count:
                     return _Place("grown", session_id, same, record)
                 if not _is_adopted(record, source):
                     return _Place("unchanged", session_id, same, record)
@@ -248,6 +248,12 @@ def is_imported(record: SessionRecord) -> bool:
     """Return whether an import has made a session; a fork that somebody made of one is their own."""
     origin = record.metadata.get(IMPORTED)
     return isinstance(origin, dict) and origin.get("session_id") == record.session_id
+
+
+def _is_unfinished(record: SessionRecord) -> bool:
+    """Return whether an import has ended before it stored what the messages come to."""
+    known = record.metadata.get(COUNTED)
+    return not isinstance(known, list) or known[0] < record.message_count
 
 
 def _is_adopted(record: SessionRecord, source: SourceSession) -> bool:

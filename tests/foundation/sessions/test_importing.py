@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from amplifier_core import SessionRecord, load_plugins
+from amplifier_core.errors import StoreUnavailable
 from amplifier_core.storage import SessionStore
 from amplifier_core.transcript import Message, settled_length
 from amplifier_foundation.sessions.costs import spent_of
@@ -423,6 +424,27 @@ async def test_tokens_that_codex_writes_after_an_answer_are_counted_by_the_next_
     assert await states(store, path) == [("unchanged", CODEX_ID, 0)]
     await store.append(CODEX_ID, [{"role": "user", "content": "And here?"}], at=2)
     assert await states(store, path) == [("unchanged", CODEX_ID, 0)]
+
+
+async def test_an_import_that_ended_before_its_totals_is_finished_by_the_next_one(
+    store: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def update(session_id: str, **changes: Any) -> None:
+        raise StoreUnavailable(str(tmp_path), "full")
+
+    file, path = CodexFile(str(tmp_path)), tmp_path / "rollout.jsonl"
+    for turn in (1, 2):
+        file.message("user", "Hello")
+        file.message("assistant", "Hi")
+        file.event("token_count", info={"last_token_usage": {"input_tokens": 50, "output_tokens": 7}})
+        with monkeypatch.context() as failing, pytest.raises(StoreUnavailable):
+            failing.setattr(store, "update", update)
+            await take(store, file.write(path))
+        assert await states(store, path) == [("grown", CODEX_ID, 0)]
+        record = await store.get(CODEX_ID)
+        usage = spent_of(record).usage
+        assert (record.status, record.turn_count, usage and usage.input_tokens) == ("completed", turn, 50 * turn)
+        assert await states(store, path) == [("unchanged", CODEX_ID, 0)]
 
 
 async def test_tokens_of_a_file_of_anybody_change_nothing_of_the_persons_own_session(
