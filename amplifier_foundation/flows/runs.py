@@ -25,7 +25,7 @@ from ..sessions.accounts import ACCOUNTS
 from ..sessions.forks import fork_stored
 from ..sessions.held import HELD
 from ..sessions.lock import session_lock
-from ..sessions.presence import as_it_is, refuse_occupied
+from ..sessions.presence import as_it_is, is_running, refuse_occupied
 from ..sessions.recording import shield_to_completion
 from ..sessions.records import new_record, resume_changes, with_members
 from ..sessions.untrusted import taint
@@ -312,7 +312,7 @@ async def cancel_run(store: DurableStore, record: SessionRecord, clock: Clock | 
     delivery = await find_open(store, record)
     if delivery is None:
         raise SessionConflict(run_id, f"the run {run_id} has ended: it is {as_it_is(record).status}")
-    if delivery.state == "claimed" and (run_of(delivery) is None or as_it_is(record).status == "running"):
+    if delivery.state == "claimed" and (run_of(delivery) is None or is_running(record)):
         await ask_to_cancel(store, record.project, run_id)
         return False
     name = str(record.metadata[FLOW]["name"])

@@ -50,12 +50,12 @@ async def cancel_turn(store: SessionStore, actor: Actor, session_id: str) -> boo
         answer = await cancel_elsewhere(store, session_id, actor.name)  # type: ignore[arg-type]  # it is a shared one
     if answer is None:
         from ..sessions.lock import holder_of
-        from ..sessions.presence import KEY, as_it_is, describe
+        from ..sessions.presence import KEY, describe, is_running
         from .approvals import find_question
 
         if (asked := await find_question(store, session_id)) is not None:
             raise NotRunning(session_id, None, asked)
-        runs = record.metadata.get(KEY) if as_it_is(record).status == "running" else None
+        runs = record.metadata.get(KEY) if is_running(record) else None
         raise NotRunning(session_id, holder_of(session_id) or (describe(str(runs)) if runs else None))
     if answer["cancelled"]:
         await record_act(

@@ -96,7 +96,9 @@ def session_lock(session_id: str, *, is_run: bool = False) -> Iterator[None]:
                 has_name = False
             if not has_name:  # the last holder has removed the file since it was opened here: lock the new one
                 continue
-            _write_facts(path, file, {"pid": os.getpid()})
+            from .presence import this_process
+
+            _write_facts(path, file, {"pid": os.getpid(), "process": this_process()})
             close_in_forks(file)
             try:
                 yield
@@ -107,10 +109,16 @@ def session_lock(session_id: str, *, is_run: bool = False) -> Iterator[None]:
 
 def holder_of(session_id: str) -> str | None:
     """Return the number of the process that holds the conversation of a session; None: nobody does."""
+    facts = read_holder(session_id)
+    return None if facts is None else str(facts.get("pid", "?"))
+
+
+def read_holder(session_id: str) -> dict[str, Any] | None:
+    """Return the `pid` and the `process` (its whole name) that hold a session; None: nobody; {}: not known yet."""
     path = data_home() / "locks" / "sessions" / session_id
     with suppress(FileNotFoundError, NotADirectoryError), _open(path, "r") as file:
         if not _acquire(file.fileno(), fcntl.LOCK_SH):
-            return str(_read_facts(path).get("pid", "?"))
+            return _read_facts(path)
     return None
 
 

@@ -5,8 +5,9 @@ data folder with the lock. A session without its lock is interrupted, also when 
 another host counts as alive: this one cannot know.
 
 A process lives on after a turn whose end it could not store. So the record also names the session at the top, whose
-lock (`session_lock`) is held while a turn of the session runs; without that lock it is interrupted, too. Attempts of
-background sessions hold claims instead, and name no such session.
+lock (`session_lock`) is held while a turn of the session runs; without that lock it is free (`is_running`), though its
+status stays as it is until somebody goes on with it, or its process ends. Attempts of background sessions hold claims
+instead, and name no such session.
 
 Only the process in the record writes the status, from the beginning of a turn to its end. Whoever is too late with its
 messages has lost the session, and changes nothing of the record (`RunningMetadata`).
@@ -28,17 +29,17 @@ from amplifier_core.errors import SessionConflict, StoreConflict, StoreDamaged, 
 from amplifier_core.ids import BEFORE_HOST, host_of
 from amplifier_core.process_ends import at_process_end
 from amplifier_core.process_forks import close_in_forks
+from amplifier_core.storage import SessionRecord
 
 from ..paths import data_home, make_private
 from .held import held_of
-from .lock import holder_of
+from .lock import holder_of, read_holder
 from .runs import is_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from amplifier_core.storage import SessionRecord
     from amplifier_core.store_transfer import StoreTransfer
 
 KEY = "process"
@@ -140,27 +141,37 @@ def running_members(lock: str = "") -> dict[str, Any]:
     return {KEY: process, LOCK: [process, lock] if lock else None}
 
 
-def _find_end(metadata: Mapping[str, Any]) -> str:
-    """Return why the process in the metadata of a running session runs it no longer; '' if it may run it."""
-    process, lock = metadata.get(KEY), metadata.get(LOCK)
-    if not isinstance(process, str) or other_host(process):
-        return ""
-    if is_gone(process):
-        return "its process ended while it ran"
-    if not isinstance(lock, list) or lock[:1] != [process]:
-        return ""
-    try:
-        holder = holder_of(os.path.basename(str(lock[-1])))  # noqa: PTH119 - a name from a store must not lead elsewhere
-    except (OSError, StoreUnavailable):  # another user's
-        return ""
-    number = process.partition("-")[0]
-    return "" if holder in (number, "?") else "its turn ended, and the end could not be stored"
-
-
 def as_it_is(record: SessionRecord) -> SessionRecord:
-    """Return `record`, with the status `interrupted` for a running session that its process runs no longer."""
-    why = _find_end(record.metadata) if record.status == "running" else ""
+    """Return `record`, with the status `interrupted` for a running session that its process runs no longer.
+
+    A turn can end after its record was read. So a lock without a holder tells nothing here, as long as the process
+    lives. The next holder of the lock has read the record since, and knows: the end was not stored.
+    """
+    process, why = record.metadata.get(KEY), ""
+    if record.status == "running" and isinstance(process, str):
+        if is_gone(process):
+            why = "its process ended while it ran"
+        elif (holder := _find_holder(record.metadata)) not in (None, "", process) and holder == this_process():
+            why = "its turn ended, and the end could not be stored"
     return replace(record, status="interrupted", error=why) if why else record
+
+
+def is_running(record: SessionRecord) -> bool:
+    """Return whether a session runs now: its record says so, its process lives, and holds the lock named there."""
+    process = record.metadata.get(KEY)
+    return as_it_is(record).status == "running" and _find_holder(record.metadata) in (None, process)
+
+
+def _find_holder(metadata: Mapping[str, Any]) -> str | None:
+    """Return the process that holds the lock of a running session, '' for nobody; None: no lock, or not known."""
+    process, lock = metadata.get(KEY), metadata.get(LOCK)
+    if not isinstance(process, str) or other_host(process) or not isinstance(lock, list) or lock[:1] != [process]:
+        return None
+    try:
+        facts = read_holder(os.path.basename(str(lock[-1])))  # noqa: PTH119 - a name from a store must not lead elsewhere
+    except (OSError, StoreUnavailable):  # another user's
+        return None
+    return "" if facts is None else facts.get("process")
 
 
 def status_of(record: SessionRecord) -> str:
@@ -172,7 +183,7 @@ def status_of(record: SessionRecord) -> str:
 def refuse_running(record: SessionRecord) -> None:
     """Return if no other process runs a session. Raises `SessionConflict`."""
     process = str(record.metadata.get(KEY) or "")
-    if as_it_is(record).status == "running" and process and process != this_process():
+    if is_running(record) and process and process != this_process():
         host = other_host(process)
         adopt = f"; if that host is gone for good: amplifier host adopt {host}" if host else ""
         raise SessionConflict(
@@ -212,7 +223,7 @@ def refuse_deletion(record: SessionRecord, *, force: bool = False, delivery_id: 
         )
     if force:
         return
-    if as_it_is(record).status == "running":
+    if is_running(record):
         raise SessionConflict(
             record.session_id,
             f"session '{record.session_id}' is running. Stop it first; if its process is gone: "
@@ -246,8 +257,8 @@ def refuse_use(transfer: StoreTransfer) -> None:
     for page in read_pages(transfer, "sessions", ("session_id", "status", "metadata")):
         for session_id, status, metadata in page.rows:
             known = json.loads(str(metadata)) if status == "running" else {}
-            process = known.get(KEY)
-            if isinstance(process, str) and not other_host(process) and not _find_end(known):
+            record, process = SessionRecord(str(session_id), status="running", metadata=known), known.get(KEY)
+            if isinstance(process, str) and not other_host(process) and is_running(record):
                 raise SessionConflict(
                     str(session_id),
                     f"process {describe(process)} runs session '{session_id}' in {transfer.place}. Wait until that has "

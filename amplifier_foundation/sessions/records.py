@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.errors import SessionConflict
 from amplifier_core.storage import SessionRecord
 
-from .presence import refuse_running, running_members
+from .presence import KEY, refuse_running, running_members, this_process
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,24 +46,24 @@ class RunningMetadata:
         self._session_id = session_id
         self._store = store
 
-    async def require_place(self) -> None:
-        """Return if the session is still free for its next turn.
+    async def require_place(self) -> SessionRecord:
+        """Return the record of the session if that is still free for its next turn.
 
-        Raises `SessionConflict`, and the errors of the store. Between hosts, a moment remains until the turn is stored
-        as running; then the first message decides.
+        While another process runs it, it may be free later; with messages of somebody else it is lost. Raises
+        `SessionConflict`, and the errors of the store. Between hosts, a moment remains until the turn is stored as
+        running; then the first message decides.
         """
         record = await self._store.get(self._session_id)
-        try:
-            refuse_running(record)
-            if record.message_count != self.count:
-                raise SessionConflict(
-                    record.session_id,
-                    f"session '{record.session_id}' has {record.message_count} messages, not {self.count}: somebody "
-                    f"else wrote it. Resume it to go on",
-                )
-        except SessionConflict:
+        refuse_running(record)
+        is_own = record.status == "running" and record.metadata.get(KEY) == this_process()  # its messages come just now
+        if self.is_lost or (record.message_count != self.count and not is_own):
             self.is_lost = True
-            raise
+            raise SessionConflict(
+                record.session_id,
+                f"session '{record.session_id}' has {record.message_count} messages, not {self.count}: somebody else "
+                f"wrote it. Resume it to go on",
+            )
+        return record
 
     async def write(self, **changes: Any) -> None:
         """Change members, and store all; an empty value removes its member. Raises the errors of the store."""

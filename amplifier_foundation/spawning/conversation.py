@@ -9,6 +9,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.errors import SessionConflict
 from amplifier_core.frozen import frozen
 from amplifier_core.ids import new_session_id
 from amplifier_core.storage import Inbox
@@ -27,7 +28,8 @@ from ..sessions.interruptions import resumed_transcript, settling_results
 from ..sessions.lock import running_owner, session_lock
 from ..sessions.once import ONCE
 from ..sessions.origins import origin_capability
-from ..sessions.presence import refuse_occupied
+from ..sessions.presence import KEY as PROCESS
+from ..sessions.presence import refuse_occupied, this_process
 from ..sessions.recording import GRACE, begin_write, finish_within, record_session, shield_to_completion
 from ..sessions.records import bundle_identity, new_record, resume_changes, with_members
 from ..sessions.session_storage import as_session_store
@@ -150,8 +152,9 @@ class Conversation:
         require_text("prompt", prompt)
         began, status, outcome = time.monotonic(), "failed", "incomplete"
         error = stop_reason = None
+        begin = begin_write(self._store_begin())
         try:
-            await shield_to_completion(self._store_begin(), GRACE)
+            await shield_to_completion(begin, GRACE)
             if not self._has_begun and self._observe is not None:
                 self._observe(self.session)
             self._has_begun = True
@@ -173,16 +176,21 @@ class Conversation:
         finally:
             self.session.coordinator.cancellation.reset()
             self._duration += time.monotonic() - began
-            end = begin_write(self._store_end(status, error))
+            end = begin_write(self._store_end(begin, status, error))
             self._ends.append(end)  # it comes after a late beginning
             if status == "interrupted":
-                await finish_within(end, 0 if self._storing.locked() else GRACE)  # its beginning is late already
+                await finish_within(end, GRACE if begin.done() else 0)  # its beginning is late already
             else:
                 await shield_to_completion(end, GRACE)
         return Turn(self.session.session_id, output, outcome, self.turn_count, error, stop_reason)
 
     async def keep(self, name: str, value: Any) -> None:
-        """Keep a value in the metadata of the record, durably; an empty one removes its member."""
+        """Keep a value in the metadata of the record, durably; an empty one removes its member.
+
+        Raises `SessionConflict` while another process runs the session, or once somebody else has written it.
+        """
+        if self.is_stored:
+            await self._recorder.metadata.require_place()
         self._metadata = with_members(self._metadata, {name: value})
         if self.is_stored:
             await self._recorder.metadata.write(**{name: value})
@@ -205,7 +213,9 @@ class Conversation:
                 changes = resume_changes(known, lock=known.session_id) | bundle_identity(self._prepared)
                 self._metadata = changes["metadata"]
             if self.is_stored:
-                await self._recorder.metadata.require_place()
+                found = await self._recorder.metadata.require_place()
+                if self._has_begun and found.metadata.get(PROCESS) != this_process():  # somebody was here meanwhile
+                    changes = resume_changes(found, lock=found.session_id)
                 await self._store.update(self.session.session_id, **changes)
             else:
                 await self._store.create(replace(self.record, **changes))
@@ -213,14 +223,18 @@ class Conversation:
             if not self._has_begun:
                 self._recorder.metadata.values = {**self._metadata}
 
-    async def _store_end(self, status: str, error: str | None) -> None:
+    async def _store_end(self, begin: asyncio.Task[None], status: str, error: str | None) -> None:
+        """Store the end of a turn, after its beginning; nothing of a turn that was refused."""
         self.usage = await self._meter.total()
         ledger = await self._guard.end_turn()
         changes: dict[str, Any] = {"status": status, "turn_count": self.turn_count, "error": error}
         spent = {**with_spent(self._metadata, self.usage, self._duration), **ledger}
         spent |= taint_of(self.session)
         marks = {ONCE: self._recorder.once.marks, HELD: self._recorder.held.marks}
-        async with self._storing:  # after a beginning that is late: it would leave the session running
+        await asyncio.wait({begin})  # it may be late, and would leave the session running
+        if not begin.cancelled() and isinstance(begin.exception(), SessionConflict):
+            return  # the record is somebody else's
+        async with self._storing:
             if self.is_stored and not self._recorder.metadata.is_lost:
                 metadata = with_members(spent, marks)
                 await self._store.update(self.session.session_id, **changes, metadata=metadata)

@@ -39,9 +39,9 @@ LOOK_FOR_QUESTIONS, SELDOM = 1.0, 10
 def is_elsewhere(record: SessionRecord) -> bool:
     """Return whether another process runs a session now, or has it open between two turns."""
     from amplifier_foundation.sessions.lock import holder_of
-    from amplifier_foundation.sessions.presence import KEY, as_it_is, this_process
+    from amplifier_foundation.sessions.presence import KEY, is_running, this_process
 
-    runs = as_it_is(record).status == "running" and record.metadata.get(KEY) not in (None, this_process())
+    runs = is_running(record) and record.metadata.get(KEY) not in (None, this_process())
     return runs or holder_of(record.session_id) not in (None, str(os.getpid()))
 
 

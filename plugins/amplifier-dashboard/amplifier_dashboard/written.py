@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.frozen import slotted
 from amplifier_foundation.background.tasks import run_beside
-from amplifier_foundation.sessions.presence import as_it_is
+from amplifier_foundation.sessions.presence import is_running
 
 from .desk import Changes
 from .markdown import render_markdown
@@ -97,7 +97,7 @@ async def follow_written(desk: Desk, session_id: str) -> AsyncIterator[tuple[str
         seen = await desk.changes.wait(seen)
         if (talk := desk.talks.find(session_id)) is not None:
             changes = _parts_of(talk.written)
-        elif as_it_is(await desk.store.get(session_id)).status == "running":
+        elif is_running(await desk.store.get(session_id)):
             changes = _parts_elsewhere(desk, session_id)
         else:
             changes = _parts_of(Written(has_ended=True))  # a page that comes back may show a turn that is over
