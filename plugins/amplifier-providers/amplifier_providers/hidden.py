@@ -22,7 +22,7 @@ async def reveal_error(response: Any) -> None:
     await response.aread()
     try:
         body = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return
     error = body.get("error") if isinstance(body, dict) else None
     if error:

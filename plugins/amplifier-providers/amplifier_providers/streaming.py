@@ -78,10 +78,9 @@ class BlockStream:
         return int(self._place["block_index"]) >= 0
 
     def note_usage(self, read: Callable[[], Usage | None]) -> None:
-        """Keep what the running attempt has used so far; None stands for what is told in other values than counts."""
-        self.usage = None
+        """Keep what the running attempt has used so far; what is told in other values than counts changes nothing."""
         with suppress(AttributeError, TypeError, ValueError, ArithmeticError):
-            self.usage = read()
+            self.usage = read() or self.usage
 
     async def start(self, kind: str | None, **more: str) -> None:
         """Begin the next block: `text`, `thinking`, or `tool_use` with its `name`; None is one that nobody shows."""
