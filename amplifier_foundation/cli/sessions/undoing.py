@@ -59,14 +59,14 @@ async def undo(
     is restored. It ends with 1 when the record of a session's changes cannot be read as a whole.
     """
     from ...sessions.lineage import read_below
-    from ...sessions.presence import as_it_is
+    from ...sessions.presence import is_running
     from ...sessions.undoing import plan_undo, read_chains, read_turns, restore
 
     async with use_store(storage_plugins(ctx)) as store:
         record = await find_session(store, session_id)
         below = await read_below(store, record.session_id) if descendants else []
         for each in (record, *below):
-            if as_it_is(each).status == "running" and not dry_run:
+            if is_running(each) and not dry_run:
                 raise SessionConflict(each.session_id, f"session '{each.session_id}' is running. Stop it first")
         ids = [record.session_id, *(each.session_id for each in below)]
         unreadable = _warn_unreadable(ids)
