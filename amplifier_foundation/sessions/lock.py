@@ -98,6 +98,7 @@ def session_lock(session_id: str, *, is_run: bool = False) -> Iterator[None]:
                 continue
             from .presence import this_process
 
+            _write_facts(path, file, {"pid": os.getpid()})  # a full disk is named by this file
             _write_facts(path, file, {"pid": os.getpid(), "process": this_process()})
             close_in_forks(file)
             try:
