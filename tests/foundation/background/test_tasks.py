@@ -182,6 +182,7 @@ def test_a_signal_ends_the_program_beside_such_work(
             asyncio.run(main())
     finally:
         signal.signal(signal.SIGUSR1, before)
+        gc.collect()  # asyncio logs the tasks that ended with the program, here and not within another test
     assert ("a signal ends the program: TerminationSignal: now" in caplog.text) == (error is TerminationSignal)
 
 
@@ -206,6 +207,7 @@ def test_a_signal_in_the_tasks_of_a_background_session_ends_the_program() -> Non
             asyncio.run(main())
     finally:
         signal.signal(signal.SIGUSR1, before)
+        gc.collect()  # asyncio logs the tasks that ended with the program, here and not within another test
 
 
 async def test_an_alarm_of_the_work_itself_is_its_failure() -> None:
