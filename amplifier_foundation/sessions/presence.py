@@ -151,7 +151,7 @@ def as_it_is(record: SessionRecord) -> SessionRecord:
     if record.status == "running" and isinstance(process, str):
         if is_gone(process):
             why = "its process ended while it ran"
-        elif (holder := _find_holder(record.metadata)) not in (None, "", process) and holder == this_process():
+        elif (holder := _find_holder(record.metadata)) and process != holder == this_process():
             why = "its turn ended, and the end could not be stored"
     return replace(record, status="interrupted", error=why) if why else record
 
@@ -159,7 +159,9 @@ def as_it_is(record: SessionRecord) -> SessionRecord:
 def is_running(record: SessionRecord) -> bool:
     """Return whether a session runs now: its record says so, its process lives, and holds the lock named there."""
     process = record.metadata.get(KEY)
-    return as_it_is(record).status == "running" and _find_holder(record.metadata) in (None, process)
+    if record.status != "running" or (isinstance(process, str) and is_gone(process)):
+        return False
+    return _find_holder(record.metadata) in (None, process)
 
 
 def _find_holder(metadata: Mapping[str, Any]) -> str | None:

@@ -159,6 +159,23 @@ def terminals() -> Iterator[type[Terminal]]:
 
 
 @pytest.fixture
+def with_report(tmp_path: Path) -> Callable[[str], dict[str, str]]:
+    """Return a function that makes a package with the command `report` of some code: the environment that has it."""
+
+    def make(code: str) -> dict[str, str]:
+        site = tmp_path / "site"
+        about = site / "other-1.0.dist-info"
+        about.mkdir(parents=True)
+        (about / "METADATA").write_text("Name: other\nVersion: 1.0\n")
+        (about / "entry_points.txt").write_text("[amplifier.commands]\nreport = other:report\n")
+        (site / "other.py").write_text(code)
+        path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+        return {**os.environ, "PYTHONPATH": path}
+
+    return make
+
+
+@pytest.fixture
 def modules(project: Path) -> Path:
     """A folder with the modules `wait.py` (a tool) and `ask.py` (a hook that asks before files are written)."""
     folder = project / "modules"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -116,14 +117,8 @@ def report():
 """
 
 
-def test_an_error_that_is_no_exception_is_told_in_one_line(tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    (site / "other-1.0.dist-info").mkdir(parents=True)
-    (site / "other-1.0.dist-info" / "METADATA").write_text("Name: other\nVersion: 1.0\n")
-    (site / "other-1.0.dist-info" / "entry_points.txt").write_text("[amplifier.commands]\nreport = other:report\n")
-    (site / "other.py").write_text(PANIC)
-    path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = forks.run(["report"], env={**os.environ, "PYTHONPATH": path})
+def test_an_error_that_is_no_exception_is_told_in_one_line(with_report: Callable[[str], dict[str, str]]) -> None:
+    done = forks.run(["report"], env=with_report(PANIC))
     told = "PanicException: called `Option::unwrap()` on a `None` value"
     assert (done.returncode, done.stdout) == (exits.FAILED, "")
     assert done.stderr == f"amplifier: {told} (use --debug to see the traceback)\n"

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -270,17 +271,13 @@ def report(stream):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_a_command_of_another_package_hears_that_its_output_has_no_room(stream: str, tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    (site / "other-1.0.dist-info").mkdir(parents=True)
-    (site / "other-1.0.dist-info" / "METADATA").write_text("Name: other\nVersion: 1.0\n")
-    (site / "other-1.0.dist-info" / "entry_points.txt").write_text("[amplifier.commands]\nreport = other:report\n")
-    (site / "other.py").write_text(REPORT)
-    path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+def test_a_command_of_another_package_hears_that_its_output_has_no_room(
+    stream: str, with_report: Callable[[str], dict[str, str]]
+) -> None:
     with open("/dev/full", "w") as full:  # noqa: PTH123 - the file must not be made
         streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: full}
         program = [sys.executable, "-m", "amplifier_foundation", "report", stream]
-        ran = subprocess.run(program, **streams, env={**os.environ, "PYTHONPATH": path}, timeout=60, check=False)
+        ran = subprocess.run(program, **streams, env=with_report(REPORT), timeout=60, check=False)
     assert ran.returncode == 9
 
 

@@ -28,6 +28,7 @@ from amplifier_providers.errors import (
     BaseTranslator,
     Kind,
     find_excess,
+    find_number,
     find_part,
     name_cause,
     read_retry_after,
@@ -74,8 +75,7 @@ def classify(codes: tuple[Any, ...], said: str, status: int | None = None) -> tu
     names = [str(code).lower() for code in codes if code]
     told = find_part(_BY_WORD, names)
     if status is None:
-        number = next((int(name) for name in names if re.fullmatch("[45][0-9]{2}", name)), None)
-        status = number or (told[0] if told else find_part(STATUS_OF, names))
+        status = find_number(names) or (told[0] if told else find_part(STATUS_OF, names))
     if told is None and (excess := find_excess(status, said, _LONG, names)):
         told = (400, excess)
     status = status or (told[0] if told else 500)

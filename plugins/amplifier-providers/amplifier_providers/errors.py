@@ -206,6 +206,11 @@ def find_part(table: Mapping[str, T], names: list[str]) -> T | None:
     return next((found for part, found in table.items() if any(re.search(part, name) for name in names)), None)
 
 
+def find_number(names: list[str]) -> int | None:
+    """Return the first of the names that is the status of an error, as gateways tell it; None without one."""
+    return next((int(name) for name in names if re.fullmatch("[45][0-9]{2}", name)), None)
+
+
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that a service asks to wait: of `retry-after-ms`, or of `retry-after`, a number or a date.
 

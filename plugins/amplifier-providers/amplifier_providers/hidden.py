@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .errors import STATUS_OF, find_part
+from .errors import STATUS_OF, find_number, find_part
 
 LARGEST = 65_536
 """Bytes of the largest answer that is looked into; one of unknown size may be a stream."""
@@ -28,5 +28,4 @@ async def reveal_error(response: Any) -> None:
     if error:
         facts = error if isinstance(error, dict) else {"type": str(error).replace(" ", "_")}
         names = [str(facts[name]).lower() for name in ("code", "type", "status") if facts.get(name)]
-        number = next((int(name) for name in names if name.isdecimal() and 400 <= int(name) < 600), None)
-        response.status_code = number or find_part(STATUS_OF, names) or 500
+        response.status_code = find_number(names) or find_part(STATUS_OF, names) or 500

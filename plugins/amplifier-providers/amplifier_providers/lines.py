@@ -50,7 +50,8 @@ async def _divide(read: Any, chunk_size: int | None, ends: re.Pattern[bytes]) ->
         async for piece in pieces:
             rest += piece
             if ends.search(piece):
-                *lines, rest = map(bytearray, ends.split(rest))
+                *lines, last = ends.split(rest)
+                rest = bytearray(last)
                 for line in lines:
-                    yield bytes(line)
+                    yield line
     yield bytes(rest)

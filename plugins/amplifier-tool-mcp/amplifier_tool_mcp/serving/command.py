@@ -53,7 +53,7 @@ async def serve(ctx: click.Context, paths: tuple[str, ...], port: int | None) ->
     bundles = [await _load(path, plugins) for path in paths or (None,)]
     from .calls import Calls
     from .offers import is_asked, make_name, make_offers
-    from .server import make_server, serve_http, serve_stdio
+    from .server import make_server, serve_stdio
 
     offers = make_offers(bundles)
     for each in bundles:
@@ -67,6 +67,8 @@ async def serve(ctx: click.Context, paths: tuple[str, ...], port: int | None) ->
             server = make_server(offers, calls)
             if port is None:
                 return await serve_stdio(server)
+            from .http import serve_http
+
             token, place = _read_token()
             try:
                 return await serve_http(

@@ -1,25 +1,20 @@
-"""Speak the protocol for `Calls`, over stdin and stdout or over HTTP."""
+"""Speak the protocol for `Calls`, over stdin and stdout; `http` serves it over HTTP."""
 
 from __future__ import annotations
 
-import hmac
 import json
 import logging
-import socket
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import mcp_types as types
-import uvicorn
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
-from starlette.requests import ClientDisconnect
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from amplifier_core.errors import AmplifierError
 from amplifier_core.utils.secrets import redact_text
@@ -32,21 +27,15 @@ from .lines import read_stdin
 from .open_requests import OpenRequests
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from .calls import Calls
     from .offers import Offer
 
 logger = logging.getLogger(__name__)
 
-LONGEST_BODY = 4 * 1024 * 1024
-"""Bytes of the largest request over HTTP."""
 LONGEST_NUMBER = 18
 """Digits of an id that is read from a line that is no message."""
-GRACE = 1
-"""Seconds for open requests after a signal."""
 
 
 def make_server(offers: Mapping[str, Offer], calls: Calls) -> Server[Any]:
@@ -112,7 +101,7 @@ async def serve_stdio(server: Server[Any]) -> int:
     id that it has, unless it is a broken answer.
     """
     lines: Any = read_stdin()  # the SDK needs no more of a file
-    async with _end_on_signal() as codes, stdio_server(lines) as (reading, writing):
+    async with end_on_signal() as codes, stdio_server(lines) as (reading, writing):
         requests = OpenRequests(writing)
 
         async def repair(item: Any) -> Any:
@@ -157,7 +146,7 @@ def _repair(error: ValidationError) -> SessionMessage | types.JSONRPCError | Non
 
 
 @asynccontextmanager
-async def _end_on_signal(end: Callable[[], None] | None = None) -> AsyncIterator[list[int]]:
+async def end_on_signal(end: Callable[[], None] | None = None) -> AsyncIterator[list[int]]:
     """Call `end` when a signal asks for the end of the program while the block runs; None: cancel the block.
 
     The first of the yielded codes is the exit code of the program.
@@ -175,84 +164,3 @@ async def _end_on_signal(end: Callable[[], None] | None = None) -> AsyncIterator
             group.start_soon(wait)
             yield codes
             group.cancel_scope.cancel()
-
-
-async def serve_http(server: Server[Any], port: int, token: str, announce: Callable[[str], None]) -> int:
-    """Serve on 127.0.0.1 until a signal asks for the end, and return the exit code.
-
-    `announce` gets the address once it listens.
-
-    A request needs `Authorization: Bearer TOKEN`, and the Host, and the Origin if there is one, of this machine. Raises
-    `OSError` for a port that is taken.
-    """
-    logging.getLogger("mcp.server.streamable_http").addFilter(_is_no_disconnect)
-    app = server.streamable_http_app(max_request_body_size=LONGEST_BODY)
-    config = uvicorn.Config(
-        _TokenCheck(app, token),
-        http=_Connection,
-        ws="none",
-        log_config=None,
-        log_level=logging.ERROR,  # uvicorn warns of each request that is no HTTP, and of each wish for a WebSocket
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=GRACE,
-    )
-    http = _HttpServer(config)
-    listening = socket.create_server(("127.0.0.1", port))
-    async with _end_on_signal(http.stop) as codes:
-        announce(f"http://127.0.0.1:{listening.getsockname()[1]}/mcp")
-        await http.serve(sockets=[listening])
-    return codes[0]
-
-
-def _is_no_disconnect(record: logging.LogRecord) -> bool:
-    """Return whether a line of the log tells more than a client's end in the middle of its request."""
-    return not (record.exc_info and isinstance(record.exc_info[1], ClientDisconnect))
-
-
-class _Connection(H11Protocol):
-    """A connection that ends at what is no HTTP, without a word: uvicorn would answer after the application."""
-
-    def send_400_response(self, msg: str) -> None:
-        if self.cycle is not None:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        self.transport.close()
-
-
-class _HttpServer(uvicorn.Server):
-    """A server that leaves signals to its program: uvicorn would end the process by the signal once more."""
-
-    def stop(self) -> None:
-        """End, and wait for no turn: it may take minutes, and the store keeps what it did."""
-        self.should_exit = True
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
-
-
-class _TokenCheck:
-    """An application that refuses every request without the token."""
-
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app = app
-        self._expected = f"Bearer {token}".encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._is_allowed(scope):
-            await self._app(scope, receive, send)
-            return
-        await send(
-            {
-                "type": "http.response.start",
-                "status": 401,
-                "headers": [(b"www-authenticate", b"Bearer"), (b"content-length", b"0")],
-            }
-        )
-        await send({"type": "http.response.body", "body": b""})
-
-    def _is_allowed(self, scope: Scope) -> bool:
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        return len(given) == 1 and hmac.compare_digest(given[0], self._expected)
